@@ -1,0 +1,40 @@
+# Everything runs in .venv, which these targets make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+.PHONY: up test check bench tck clean
+
+up: $(STAMP)
+	$(BIN)/roost serve examples/fleet
+
+test: check
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --fail-under=90
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+# Runs an A2A TCK (branch 1.0-dev) that is installed in TCK_DIR, with its own Python in TCK_PYTHON.
+TCK_PYTHON ?= $(TCK_DIR)/.venv/bin/python
+tck: $(STAMP)
+	@test -n "$(TCK_DIR)" || { echo "say where the kit is: make tck TCK_DIR=..."; exit 2; }
+	$(BIN)/python -m tests.tck "$(TCK_DIR)" "$(TCK_PYTHON)"
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .roost .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -1,0 +1,174 @@
+"""`Agent`: a Python function behind A2A."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+
+from roost.agents.call import AsyncCall, Call, ThreadCall
+from roost.engine.ports import HostedAgent, Limits, Profile
+from roost.engine.run import Run
+from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill
+
+Handler = Callable[..., Any]
+F = TypeVar("F", bound=Handler)
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+THREADS = 64
+
+
+@runtime_checkable
+class Hostable(Protocol):
+    """Anything that `roost serve` can find in a module and host."""
+
+    id: str
+
+    def hosted(self) -> HostedAgent: ...
+
+
+class AgentDefinitionError(Exception):
+    """The agent's author has to change something."""
+
+
+class Agent:
+    """One agent of the fleet.
+
+    id: its name in paths: letters, digits, `.`, `_` and `-`.
+    name: shown on the card; the id by default.
+    description: the handler's docstring by default.
+    version: of the agent, on the card.
+    skills: what it can do; one is made from the description where none is given.
+    input_modes, output_modes: media types, `*/*` for all; other input is refused.
+    direct: it may answer by `task.reply` with a message and no task.
+    parallel: turns of one context may run at the same time.
+    on_crash: "resume" calls the function again; "fail" ends the task FAILED.
+    process: run each task in a process of its own, which can be stopped hard.
+    join_ms: join pieces of text that come within this time into one event.
+    concurrency, queue: runs at the same time, and messages that may wait; then 429.
+    wall_s, silence_s: longest run, and longest time without an emission; then FAILED.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        version: str = "0.1.0",
+        skills: Sequence[AgentSkill] = (),
+        input_modes: Sequence[str] = ("text/plain", "application/json"),
+        output_modes: Sequence[str] = ("text/plain", "application/json"),
+        extensions: Sequence[AgentExtension] = (),
+        provider: AgentProvider | None = None,
+        documentation_url: str | None = None,
+        icon_url: str | None = None,
+        direct: bool = False,
+        parallel: bool = False,
+        on_crash: Literal["resume", "fail"] = "resume",
+        process: bool = False,
+        join_ms: float = 0,
+        concurrency: int | None = None,
+        queue: int = Limits().queue,
+        wall_s: float | None = None,
+        silence_s: float | None = None,
+    ) -> None:
+        if not isinstance(id, str) or not ID.fullmatch(id):
+            raise AgentDefinitionError(
+                f"{id!r} cannot be an agent's id: use up to 128 letters, digits, '.', '_' and '-',"
+                " a letter or digit first"
+            )
+        if on_crash not in ("resume", "fail"):
+            raise AgentDefinitionError(f"on_crash is 'resume' or 'fail', not {on_crash!r}")
+        self.id = id
+        self.name = name or id
+        self.description = description
+        self.version = version
+        self.skills = list(skills)
+        self.input_modes = list(input_modes)
+        self.output_modes = list(output_modes)
+        self.extensions = list(extensions)
+        self.provider = provider
+        self.documentation_url = documentation_url
+        self.icon_url = icon_url
+        self.direct = direct
+        self.parallel = parallel
+        self.on_crash = on_crash
+        self.process = process
+        self.join_s = join_ms / 1000
+        self.concurrency = concurrency
+        self.queue = queue
+        self.wall_s = wall_s
+        self.silence_s = silence_s
+        self.handler: Handler | None = None
+
+    def on_message(self, handler: F) -> F:
+        """Decorator: this function answers every message. It is called as `handler(task)`."""
+        if self.handler is not None:
+            raise AgentDefinitionError(f"agent {self.id!r} has two on_message functions; it can have one")
+        try:
+            inspect.signature(handler).bind(object())
+        except TypeError:
+            raise AgentDefinitionError(
+                f"{handler.__name__}() of agent {self.id!r} must take one argument, the task"
+            ) from None
+        self.handler = handler
+        return handler
+
+    @property
+    def profile(self) -> Profile:
+        handler = self._handler()
+        text = self.description or inspect.getdoc(handler) or f"The agent {self.name}."
+        description = " ".join(text.split())
+        skills = self.skills or [AgentSkill(id=self.id, name=self.name, description=description, tags=[self.id])]
+        threads = self.process or not _is_async(handler)
+        return Profile(
+            id=self.id,
+            name=self.name,
+            description=description,
+            version=self.version,
+            skills=skills,
+            input_modes=self.input_modes,
+            output_modes=self.output_modes,
+            extensions=self.extensions,
+            provider=self.provider,
+            documentation_url=self.documentation_url,
+            icon_url=self.icon_url,
+            streaming=True,
+            direct=self.direct,
+            parallel=self.parallel,
+            resume=self.on_crash == "resume",
+            limits=Limits(
+                self.concurrency or (THREADS if threads else Limits().concurrency),
+                self.queue,
+                self.wall_s,
+                self.silence_s,
+            ),
+        )
+
+    def hosted(self) -> HostedFunction:
+        handler = self._handler()
+        call: Call = AsyncCall(handler, self.join_s) if _is_async(handler) else ThreadCall(handler, self.join_s)
+        return HostedFunction(self.profile, call)
+
+    def _handler(self) -> Handler:
+        if self.handler is None:
+            raise AgentDefinitionError(f"agent {self.id!r} has no function yet: decorate one with @agent.on_message")
+        return self.handler
+
+
+class HostedFunction:
+    def __init__(self, profile: Profile, call: Call) -> None:
+        self.profile = profile
+        self.call = call
+
+    async def run(self, run: Run) -> None:
+        await self.call(run)
+
+    async def cancel(self, run: Run) -> None:
+        return None
+
+
+def _is_async(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)

@@ -1,0 +1,1 @@
+"""The commands; most are clients of a running host."""

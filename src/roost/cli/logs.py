@@ -1,0 +1,43 @@
+"""Logs: readable on a terminal, JSON otherwise, with task, agent and principal where there are."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+from roost.protocol.codec import encode
+
+FIELDS = ("task", "agent", "principal", "error_id")
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        extra = " ".join(f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
+        text = f"{when} {record.levelname.lower():7} {record.getMessage()}" + (f"  [{extra}]" if extra else "")
+        return text + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
+
+
+class JSONFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update({name: str(getattr(record, name)) for name in FIELDS if hasattr(record, name)})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return encode(line).decode()
+
+
+def configure(level: str, form: str) -> None:
+    text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter() if text else JSONFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("roost").setLevel(level.upper())

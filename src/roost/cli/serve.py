@@ -1,0 +1,135 @@
+"""`roost serve`: the one command that is a host."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+import watchfiles
+
+from roost import settings as config
+from roost.cli import logs
+from roost.cli.banner import banner
+from roost.fleet.loader import LoadError, is_single_file, load
+from roost.host import Host, HostError, check_bind
+from roost.settings import SettingError, Settings
+from roost.stores.schema import NewerSchema
+from roost.stores.sqlite import StoreInUse
+
+BACKLOG = 2048
+
+
+class Failed(Exception):
+    """The host cannot start; the message tells the user what to do."""
+
+
+def serve(sources: Sequence[str], flags: dict[str, Any], *, reload: bool) -> None:
+    try:
+        settings = config.settings_of(config.read(flags))
+    except SettingError as error:
+        raise Failed(str(error)) from error
+    if reload:
+        watched = [source.partition(":")[0] if ":" in source else source for source in sources]
+        folders = {
+            str(Path(source).resolve() if Path(source).is_dir() else Path(source).resolve().parent)
+            for source in watched
+        }
+        print(f"Watching {', '.join(sorted(folders))} for changes", file=sys.stderr)
+        watchfiles.run_process(*folders, target=_serve_child, args=(list(sources), flags), watch_filter=_PythonOnly())
+        return
+    run(sources, settings)
+
+
+class _PythonOnly(watchfiles.PythonFilter):
+    """Changes of the journal must not restart the host that makes them."""
+
+
+def _serve_child(sources: list[str], flags: dict[str, Any]) -> None:
+    try:
+        run(sources, config.settings_of(config.read(flags)))
+    except Failed as error:
+        print(f"roost: {error}", file=sys.stderr)
+
+
+def run(sources: Sequence[str], settings: Settings) -> None:
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        check_bind(settings.host)
+        agents = load(sources)
+        if not settings.root and is_single_file(sources) and len(agents) == 1:
+            settings = config.replace(settings, root=agents[0].id)
+        listener = _listen(settings)
+        host = Host(agents, settings)
+        _Server(host, settings, listener).run(sockets=[listener])
+    except (HostError, LoadError, StoreInUse, NewerSchema) as error:
+        raise Failed(str(error)) from error
+
+
+class _Server(uvicorn.Server):
+    """Opens the store before it says that it serves, and ends streams when it is told to stop."""
+
+    def __init__(self, host: Host, settings: Settings, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                host,
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=max(1, round(settings.drain_s)),
+            )
+        )
+        self.roost = host
+        self.settings = settings
+        self.listener = listener
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.roost.start()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
+        await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(banner(self.roost, self.settings, self.listener.getsockname()[1]), file=sys.stderr, flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self.roost.drain()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise Failed(_taken(settings, error)) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _taken(settings: Settings, error: OSError) -> str:
+    place = f"{settings.host}:{settings.port}"
+    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+        for port in range(settings.port + 1, min(settings.port + 100, 65536)):
+            try:
+                probe.bind((settings.host, port))
+            except OSError:
+                continue
+            return f"cannot listen on {place}: {error.strerror}. Port {port} is free: use --port {port}"
+    return f"cannot listen on {place}: {error.strerror}. Choose another with --port, 0 for any"

@@ -1,0 +1,133 @@
+"""What a request must be before a door looks at it: from whom, in which version, of which type."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from roost.doors.http import Request
+from roost.engine.ports import Profile
+from roost.fleet.cards import extensions_of
+from roost.protocol.errors import (
+    ContentTypeNotSupported,
+    ExtensionSupportRequired,
+    Forbidden,
+    VersionNotSupported,
+)
+
+SUPPORTED_VERSION = "1.0"
+FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
+KNOWN_HOSTS = 64
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Guard:
+    """A host without credentials answers programs on its own machine, not web pages: see docs/security.md."""
+
+    def __init__(self, public_url: str, trusted_proxies: list[Network]) -> None:
+        self.public_host = _hostname(urlsplit(public_url).netloc) if public_url else ""
+        self.public_origin = public_url.rstrip("/").lower()
+        self.trusted = trusted_proxies
+        self.known: set[bytes] = set()
+
+    def check(self, request: Request) -> None:
+        headers = request.headers
+        host = headers.get(b"host", b"")
+        if host not in self.known:
+            self._check_host(host)
+        if b"origin" in headers:
+            self._check_origin(headers[b"origin"], host)
+        for name in FORWARDED:
+            if name in headers and not self._from_proxy(request):
+                raise Forbidden(
+                    f"{name.decode()} is accepted only from a proxy named by --trusted-proxy:"
+                    " this host has no credentials and must not be reached through others"
+                )
+
+    def _check_host(self, host: bytes) -> None:
+        name = _hostname(host.decode("latin-1"))
+        if not (_is_loopback(name) or (self.public_host and name == self.public_host)):
+            raise Forbidden(
+                f"Host {name!r} is not this machine's. A host without credentials answers to localhost"
+                " and to the name in --public-url only"
+            )
+        if len(self.known) < KNOWN_HOSTS:
+            self.known.add(host)
+
+    def _check_origin(self, origin: bytes, host: bytes) -> None:
+        text = origin.decode("latin-1").lower()
+        own = {f"http://{host.decode('latin-1').lower()}", f"https://{host.decode('latin-1').lower()}"}
+        if text not in own and text != self.public_origin:
+            raise Forbidden(f"Origin {text!r} is foreign: a web page of another site must not reach this host")
+
+    def _from_proxy(self, request: Request) -> bool:
+        client = request.scope.get("client")
+        if not client:
+            return False
+        try:
+            address = ipaddress.ip_address(client[0])
+        except ValueError:
+            return False
+        return any(address in network for network in self.trusted)
+
+
+def check_version(request: Request) -> None:
+    """A2A-Version by header or query; absent means 0.3, as the specification says."""
+    version = request.header(b"a2a-version").strip()
+    if version == SUPPORTED_VERSION:
+        return
+    if not version and b"A2A-Version" in request.scope.get("query_string", b""):
+        version = request.query.get("A2A-Version", "").strip()
+    if version == SUPPORTED_VERSION or version.startswith(SUPPORTED_VERSION + "."):
+        return
+    given = f"A2A version {version!r}" if version else "A request without A2A-Version means version 0.3, which"
+    raise VersionNotSupported(
+        f"{given} is not supported here. Send the header `A2A-Version: 1.0`",
+        metadata={"requestedVersion": version or "0.3", "supportedVersions": SUPPORTED_VERSION},
+    )
+
+
+def check_content_type(request: Request, body: bytes) -> None:
+    kind = request.headers.get(b"content-type", b"")
+    if kind in (b"application/json", b"application/a2a+json"):
+        return
+    bare = kind.split(b";")[0].strip().lower()
+    if bare in (b"application/json", b"application/a2a+json") or (not body and not bare):
+        return
+    shown = bare.decode("latin-1") or "nothing"
+    raise ContentTypeNotSupported(
+        f"Content-Type must be application/json or application/a2a+json, it says {shown}", field="Content-Type"
+    )
+
+
+def negotiate_extensions(request: Request, profile: Profile) -> None:
+    """Activate what the client asks for and the agent has; refuse if a required one is missing."""
+    asked = request.header_list(b"a2a-extensions") if b"a2a-extensions" in request.headers else []
+    if not asked and not profile.extensions:
+        return
+    wanted = {uri.lower() for uri in asked}
+    declared = extensions_of(profile)
+    request.extensions = [extension.uri for extension in declared if extension.uri.lower() in wanted]
+    for extension in declared:
+        if extension.required and extension.uri not in request.extensions:
+            raise ExtensionSupportRequired(
+                f"This agent requires the extension {extension.uri}: name it in A2A-Extensions",
+                metadata={"extension": extension.uri},
+            )
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,157 @@
+"""The JSON-RPC binding (specification, section 9): one path, one method per operation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from roost.doors.errors import known, rpc_error
+from roost.doors.guard import check_content_type, check_version
+from roost.doors.http import ClientGone, Response, respond
+from roost.doors.rest import Call, last_event_id, refuse_resume, same_agent
+from roost.doors.sse import send_stream
+from roost.protocol.codec import check_depth, decode, decoder, invalid
+from roost.protocol.errors import (
+    InvalidRequest,
+    MethodNotFound,
+    ParseError,
+    PushNotificationNotSupported,
+    UnsupportedOperation,
+)
+from roost.protocol.types import (
+    CancelTaskRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+)
+
+Method = Callable[[Call, Any, bytes], Awaitable[None]]
+
+
+class Envelope(Struct):
+    jsonrpc: str
+    method: str
+    id: Raw | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+
+
+class AnyParams(Struct):
+    """Params of operations that are refused whatever they say."""
+
+    tenant: str = ""
+
+
+NO_ID = Raw(b"null")
+
+
+async def serve(call: Call) -> None:
+    """Every error, from bad JSON on, is answered in JSON-RPC's form, with the request's id where it has one."""
+    request = call.request
+    request_id = NO_ID
+    try:
+        body = await request.body(call.context.max_body)
+        check_content_type(request, body)
+        envelope = _envelope(body)
+        request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
+        check_version(request)
+        found = METHODS.get(envelope.method)
+        if found is None:
+            raise MethodNotFound(f"Method {envelope.method[:80]!r} does not exist; A2A 1.0 has {', '.join(METHODS)}")
+        request.route = f"{request.route} {envelope.method}"
+        kind, method = found
+        params = decode(kind, bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}")
+        same_agent(call.agent, call.path.get("tenant", ""))
+        same_agent(call.agent, params.tenant)
+        await method(call, params, bytes(request_id))
+    except ClientGone:
+        raise
+    except Exception as error:
+        if request.started:
+            raise
+        await respond(request, rpc_error(known(error, request), request_id))
+
+
+def _envelope(body: bytes) -> Envelope:
+    check_depth(body)
+    try:
+        envelope = decoder(Envelope)(body)
+    except msgspec.ValidationError as error:
+        if body.lstrip()[:1] == b"[":
+            raise InvalidRequest("Not a JSON-RPC 2.0 request: batches are not part of A2A") from None
+        wrong = invalid(error)
+        raise InvalidRequest(f"Not a JSON-RPC 2.0 request: {wrong.message}", field=wrong.field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ParseError(f"Invalid JSON payload: {error}") from None
+    if envelope.jsonrpc != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"', field="jsonrpc")
+    if isinstance(envelope.id, Raw) and bytes(envelope.id)[:1] in (b"{", b"[", b"t", b"f"):
+        raise InvalidRequest("id must be a string, a number or null", field="id")
+    return envelope
+
+
+async def _send(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
+    context = call.context
+    answer = await context.engine.send(context.principal, call.agent, params, call.request.extensions)
+    if answer.task is not None:
+        await _ok(call, request_id, b'{"task":%b}' % answer.task)
+    else:
+        await _ok(call, request_id, b'{"message":%b}' % (answer.message or b""))
+
+
+async def _stream(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
+    refuse_resume(call.request)
+    context = call.context
+    stream = await context.engine.stream(context.principal, call.agent, params, call.request.extensions)
+    prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
+    await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
+
+
+async def _get(call: Call, params: GetTaskRequest, request_id: bytes) -> None:
+    await _ok(call, request_id, await call.context.engine.get(call.context.principal, call.agent, params))
+
+
+async def _list(call: Call, params: ListTasksRequest, request_id: bytes) -> None:
+    await _ok(call, request_id, await call.context.engine.list_tasks(call.context.principal, call.agent, params))
+
+
+async def _cancel(call: Call, params: CancelTaskRequest, request_id: bytes) -> None:
+    await _ok(call, request_id, await call.context.engine.cancel(call.context.principal, call.agent, params))
+
+
+async def _subscribe(call: Call, params: SubscribeToTaskRequest, request_id: bytes) -> None:
+    context = call.context
+    stream = await context.engine.subscribe(context.principal, call.agent, params, last_event_id(call.request))
+    prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
+    await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
+
+
+async def _push(call: Call, params: Any, request_id: bytes) -> None:
+    raise PushNotificationNotSupported
+
+
+async def _extended_card(call: Call, params: Any, request_id: bytes) -> None:
+    raise UnsupportedOperation("This agent has no extended card: its card says extendedAgentCard false")
+
+
+async def _ok(call: Call, request_id: bytes, result: bytes) -> None:
+    await respond(call.request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)))
+
+
+METHODS: dict[str, tuple[type[Any], Method]] = {
+    "SendMessage": (SendMessageRequest, _send),
+    "SendStreamingMessage": (SendMessageRequest, _stream),
+    "GetTask": (GetTaskRequest, _get),
+    "ListTasks": (ListTasksRequest, _list),
+    "CancelTask": (CancelTaskRequest, _cancel),
+    "SubscribeToTask": (SubscribeToTaskRequest, _subscribe),
+    "CreateTaskPushNotificationConfig": (AnyParams, _push),
+    "GetTaskPushNotificationConfig": (AnyParams, _push),
+    "ListTaskPushNotificationConfigs": (AnyParams, _push),
+    "DeleteTaskPushNotificationConfig": (AnyParams, _push),
+    "GetExtendedAgentCard": (GetExtendedAgentCardRequest, _extended_card),
+}

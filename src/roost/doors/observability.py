@@ -1,0 +1,85 @@
+"""/healthz, /readyz and /metrics: for orchestrators and operators, never for agents' content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from roost.doors.http import Response
+from roost.engine.engine import Engine
+from roost.engine.ports import StoreUnavailable
+from roost.engine.stats import BUCKETS
+from roost.protocol.codec import encode
+
+
+class Requests:
+    """Counts by route template, method and status: labels that cannot grow with the traffic."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str, int], int] = {}
+
+    def count(self, route: str, method: str, status: int) -> None:
+        key = (route, method, status)
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+
+class Observability:
+    def __init__(self, engine: Engine, requests: Requests, version: str) -> None:
+        self.engine = engine
+        self.requests = requests
+        self.version = version
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def alive(self) -> Response:
+        return Response(200, b'{"status":"alive"}')
+
+    async def ready(self) -> Response:
+        try:
+            await self.engine.store.probe()
+        except StoreUnavailable as error:
+            return Response(503, encode({"status": "not ready", "store": f"cannot write: {error}"}))
+        if not self.engine.accepting:
+            return Response(503, encode({"status": "not ready", "host": "shutting down"}))
+        agents = len(self.engine.runner.lanes)
+        return Response(200, encode({"status": "ready", "store": self.engine.store.name, "agents": agents}))
+
+    def metrics(self) -> Response:
+        return Response(200, generate_latest(self.registry), CONTENT_TYPE_LATEST.encode())
+
+    def collect(self) -> Iterator[Metric]:
+        stats, runner = self.engine.stats, self.engine.runner
+        info = GaugeMetricFamily("roost_info", "The release", labels=["version", "store"])
+        info.add_metric([self.version, self.engine.store.name], 1)
+        yield info
+        requests = CounterMetricFamily("roost_http_requests", "Requests answered", labels=["route", "method", "status"])
+        for (route, method, status), count in self.requests.counts.items():
+            requests.add_metric([route, method, str(status)], count)
+        yield requests
+        tasks = CounterMetricFamily("roost_tasks", "Tasks that entered a state", labels=["agent", "state"])
+        for (agent, state), count in stats.transitions.items():
+            tasks.add_metric([agent, state.removeprefix("TASK_STATE_").lower()], count)
+        yield tasks
+        running = GaugeMetricFamily("roost_runs", "Agent runs now", labels=["agent", "phase"])
+        for agent, lane in runner.lanes.items():
+            running.add_metric([agent, "running"], len(lane.running))
+            running.add_metric([agent, "waiting"], lane.waiting)
+        yield running
+        yield CounterMetricFamily("roost_entries", "Journal entries committed", value=stats.entries)
+        yield CounterMetricFamily(
+            "roost_commit_failures", "Commits that the store refused", value=stats.commit_failures
+        )
+        yield GaugeMetricFamily("roost_open_streams", "Streams open now", value=stats.streams)
+        yield self._commit_seconds()
+
+    def _commit_seconds(self) -> Metric:
+        found = self.engine.stats.commit_seconds
+        total, buckets = 0, []
+        for bound, count in zip((*(str(b) for b in BUCKETS), "+Inf"), found.counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramMetricFamily(
+            "roost_commit_seconds", "From handing a group to the store until it is on disk", buckets, found.sum
+        )

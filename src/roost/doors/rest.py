@@ -1,0 +1,136 @@
+"""The HTTP+JSON binding (specification, section 11), below an agent's own path."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from roost.doors.context import Context
+from roost.doors.guard import check_content_type
+from roost.doors.http import Request, Response, preferred_json, respond
+from roost.doors.sse import send_stream
+from roost.protocol.codec import convert, decode
+from roost.protocol.errors import (
+    InvalidParams,
+    PushNotificationNotSupported,
+    UnsupportedOperation,
+)
+from roost.protocol.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+)
+
+Handler = Callable[["Call"], Awaitable[None]]
+
+
+class Call(NamedTuple):
+    """One operation on one agent: the values that the path's template names are in `path`."""
+
+    context: Context
+    request: Request
+    agent: str
+    path: dict[str, str]
+
+
+async def send_message(call: Call) -> None:
+    message = await _body(call, SendMessageRequest)
+    context = call.context
+    answer = await context.engine.send(context.principal, call.agent, message, call.request.extensions)
+    if answer.task is not None:
+        await _ok(call, b'{"task":%b}' % answer.task)
+    else:
+        await _ok(call, b'{"message":%b}' % (answer.message or b""))
+
+
+async def stream_message(call: Call) -> None:
+    refuse_resume(call.request)
+    message = await _body(call, SendMessageRequest)
+    context = call.context
+    stream = await context.engine.stream(context.principal, call.agent, message, call.request.extensions)
+    await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
+
+
+async def get_task(call: Call) -> None:
+    request = _query(call, GetTaskRequest)
+    await _ok(call, await call.context.engine.get(call.context.principal, call.agent, request))
+
+
+async def list_tasks(call: Call) -> None:
+    request = _query(call, ListTasksRequest)
+    await _ok(call, await call.context.engine.list_tasks(call.context.principal, call.agent, request))
+
+
+async def cancel_task(call: Call) -> None:
+    request = await _body(call, CancelTaskRequest)
+    await _ok(call, await call.context.engine.cancel(call.context.principal, call.agent, request))
+
+
+async def subscribe_to_task(call: Call) -> None:
+    if call.request.method == "GET":
+        request = _query(call, SubscribeToTaskRequest)
+    else:
+        request = await _body(call, SubscribeToTaskRequest)
+    context = call.context
+    stream = await context.engine.subscribe(context.principal, call.agent, request, last_event_id(call.request))
+    await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
+
+
+async def push_not_supported(call: Call) -> None:
+    raise PushNotificationNotSupported
+
+
+async def no_extended_card(call: Call) -> None:
+    raise UnsupportedOperation("This agent has no extended card: its card says extendedAgentCard false")
+
+
+def last_event_id(request: Request) -> int | None:
+    raw = request.headers.get(b"last-event-id")
+    if raw is None:
+        return None
+    if not raw.isdigit() or len(raw) > 18:
+        raise InvalidParams("Last-Event-ID must be the id of an event of this task, a number", field="Last-Event-ID")
+    return int(raw)
+
+
+def refuse_resume(request: Request) -> None:
+    if b"last-event-id" in request.headers:
+        raise InvalidParams(
+            "message:stream would send the message again; resume with tasks/{id}:subscribe and Last-Event-ID",
+            field="Last-Event-ID",
+        )
+
+
+async def _body(call: Call, kind: type[Any]) -> Any:
+    body = await call.request.body(call.context.max_body)
+    check_content_type(call.request, body)
+    if kind is SendMessageRequest:
+        value = decode(kind, body)
+    else:
+        value = convert(kind, {**(decode(dict[str, Any], body) if body.strip() else {}), **call.path})
+    _same_agent(call, value.tenant)
+    return value
+
+
+def _query(call: Call, kind: type[Any]) -> Any:
+    value = convert(kind, {**call.request.query, **call.path}, strict=False)
+    _same_agent(call, value.tenant)
+    return value
+
+
+def _same_agent(call: Call, tenant: str) -> None:
+    """A2A's `tenant` selects an agent; here the path has done so already."""
+    same_agent(call.agent, call.path.get("tenant", "") or tenant)
+    if tenant:
+        same_agent(call.agent, tenant)
+
+
+def same_agent(agent: str, tenant: str) -> None:
+    if tenant and tenant != agent:
+        raise InvalidParams(f"tenant names the agent {tenant!r}, the path names {agent!r}", field="tenant")
+
+
+async def _ok(call: Call, body: bytes) -> None:
+    await respond(call.request, Response(200, body, preferred_json(call.request)))

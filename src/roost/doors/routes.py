@@ -1,0 +1,107 @@
+"""Every route, once: the dispatcher, the docs and the tests all read this table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roost.doors import jsonrpc, rest
+from roost.doors.rest import Handler
+
+AGENT = "/agents/{agent}"
+
+
+class Route(NamedTuple):
+    method: str
+    template: str
+    """Below the agent's base path; `{name}` is one segment or the part of one before a `:verb`."""
+    handler: Handler
+    summary: str
+
+
+OPERATIONS: tuple[Route, ...] = (
+    Route("POST", "/message:send", rest.send_message, "Send a message and wait for the task"),
+    Route("POST", "/message:stream", rest.stream_message, "Send a message and stream the task"),
+    Route("GET", "/tasks", rest.list_tasks, "List the caller's tasks"),
+    Route("GET", "/tasks/{id}", rest.get_task, "Read a task"),
+    Route("POST", "/tasks/{id}:cancel", rest.cancel_task, "Cancel a task"),
+    Route("GET", "/tasks/{id}:subscribe", rest.subscribe_to_task, "Follow a task"),
+    Route("POST", "/tasks/{id}:subscribe", rest.subscribe_to_task, "Follow a task"),
+    Route("POST", "/tasks/{taskId}/pushNotificationConfigs", rest.push_not_supported, "Refused: no push yet"),
+    Route("GET", "/tasks/{taskId}/pushNotificationConfigs", rest.push_not_supported, "Refused: no push yet"),
+    Route("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.push_not_supported, "Refused: no push yet"),
+    Route("DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.push_not_supported, "Refused: no push yet"),
+    Route("GET", "/extendedAgentCard", rest.no_extended_card, "Refused: no extended card yet"),
+)
+"""Served below an agent's path, and below `{path}/{tenant}` too."""
+
+RPC = Route("POST", "/", jsonrpc.serve, "JSON-RPC, every operation")
+
+HOST_ROUTES: tuple[tuple[str, str, str], ...] = (
+    ("GET", "/", "The agents with commands to copy, as a page or as JSON"),
+    ("GET", "/agents/", "The directory of the fleet"),
+    ("GET", "/.well-known/agent-card.json", "The fleet's card, or that of the agent bound to the root"),
+    ("GET", "/agents/{agent}/.well-known/agent-card.json", "An agent's card"),
+    ("GET", "/healthz", "The process lives"),
+    ("GET", "/health", "The same"),
+    ("GET", "/readyz", "The store writes; says what does not"),
+    ("GET", "/ready", "The same"),
+    ("GET", "/metrics", "Prometheus text"),
+)
+
+EXACT = {(route.method, route.template): route for route in OPERATIONS if "{" not in route.template}
+
+
+class Match(NamedTuple):
+    route: Route | None
+    path: dict[str, str]
+    allowed: tuple[str, ...]
+    """Where no route fits the method: those that would."""
+
+
+def match(method: str, path: str) -> Match:
+    """Find the operation for the path below an agent."""
+    exact = EXACT.get((method, path))
+    if exact is not None:
+        return Match(exact, {}, ())
+    found = _match(method, path)
+    if found.route is None and not found.allowed:
+        tenant, slash, rest_of_path = path[1:].partition("/")
+        if slash and tenant:
+            inner = _match(method, "/" + rest_of_path)
+            return Match(inner.route, {**inner.path, "tenant": tenant}, inner.allowed)
+    return found
+
+
+def _match(method: str, path: str) -> Match:
+    allowed: list[str] = []
+    segments = path.split("/")
+    for route in OPERATIONS:
+        values = _values(route.template.split("/"), segments)
+        if values is None:
+            continue
+        if route.method == method:
+            return Match(route, values, ())
+        allowed.append(route.method)
+    return Match(None, {}, tuple(dict.fromkeys(allowed)))
+
+
+def _values(template: list[str], segments: list[str]) -> dict[str, str] | None:
+    if len(template) != len(segments):
+        return None
+    values: dict[str, str] = {}
+    for pattern, segment in zip(template, segments, strict=True):
+        if not pattern.startswith("{"):
+            if pattern != segment:
+                return None
+            continue
+        name, _, verb = pattern[1:].partition("}")
+        if verb:
+            if not segment.endswith(verb):
+                return None
+            segment = segment[: -len(verb)]
+        elif ":" in segment:
+            return None
+        if not segment:
+            return None
+        values[name] = segment
+    return values

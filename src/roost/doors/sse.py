@@ -1,0 +1,82 @@
+"""Server-sent events: committed bytes, framed once more for the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from roost.doors.http import Headers, Request
+from roost.engine.engine import Engine, Stream
+from roost.engine.follower import Follower
+
+HEADERS: Headers = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+IDLE_S = 15.0
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class Heartbeat:
+    """One timer for all streams: nudges those that were silent for IDLE_S."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Follower, float] = {}
+        self.timer: asyncio.TimerHandle | None = None
+
+    def sent(self, follower: Follower) -> None:
+        self.streams[follower] = time.monotonic()
+        if self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat)
+
+    def forget(self, follower: Follower) -> None:
+        self.streams.pop(follower, None)
+
+    def _beat(self) -> None:
+        silent_since = time.monotonic() - IDLE_S
+        for follower, last in self.streams.items():
+            if last <= silent_since:
+                follower.nudge()
+        self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat) if self.streams else None
+
+
+async def send_stream(
+    request: Request, engine: Engine, heartbeat: Heartbeat, stream: Stream, prefix: bytes, suffix: bytes
+) -> None:
+    """`prefix` and `suffix` wrap each StreamResponse: empty for REST, a JSON-RPC envelope otherwise."""
+    headers = list(HEADERS)
+    if request.extensions:
+        headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
+    opening = stream.opening
+    data = b'{"task":%b}' % opening.task if opening.task is not None else b'{"message":%b}' % (opening.message or b"")
+    line = b"" if stream.position is None else b"id: %d\n" % stream.position
+    first = b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix)
+    follower = stream.follower
+    request.started = True
+    send = request.send
+    watcher: asyncio.Task[None] | None = None
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": first, "more_body": follower is not None})
+        if follower is None:
+            return
+        watcher = asyncio.get_running_loop().create_task(_close_when_gone(request, follower))
+        heartbeat.sent(follower)
+        while (frames := await follower.batch()) is not None:
+            chunk = b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames])
+            await send({"type": "http.response.body", "body": chunk or KEEP_ALIVE, "more_body": True})
+            heartbeat.sent(follower)
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+        if follower is not None:
+            heartbeat.forget(follower)
+            engine.release(follower)
+
+
+async def _close_when_gone(request: Request, follower: Follower) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    follower.close()

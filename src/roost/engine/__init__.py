@@ -1,0 +1,1 @@
+"""What a task is and how it runs."""

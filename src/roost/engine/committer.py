@@ -1,0 +1,109 @@
+"""Group commit: what many tasks wrote since the last commit goes to the store together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from roost.engine.live import LiveTask
+from roost.engine.ports import Append, Journal, StoreUnavailable
+from roost.engine.stats import Stats
+from roost.protocol.errors import Unavailable
+
+log = logging.getLogger("roost.engine")
+
+GROUP_ENTRIES = 4096
+RETRY_MAX_S = 2.0
+
+
+class Committer:
+    def __init__(self, journal: Journal, stats: Stats) -> None:
+        self.journal = journal
+        self.stats = stats
+        self.dirty: list[LiveTask] = []
+        self.wake: asyncio.Future[None] | None = None
+        self.worker: asyncio.Task[None] | None = None
+        self.closing = False
+
+    def start(self) -> None:
+        self.worker = asyncio.get_running_loop().create_task(self._work(), name="committer")
+
+    def touch(self, live: LiveTask) -> None:
+        """`live` has something to commit."""
+        self.dirty.append(live)
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    async def close(self) -> None:
+        """Commit what is written, then stop."""
+        self.closing = True
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+        if self.worker is not None:
+            await self.worker
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self.dirty or not self.closing:
+            if not self.dirty:
+                self.wake = loop.create_future()
+                await self.wake
+                self.wake = None
+                continue
+            await self._commit(*self._gather())
+
+    def _gather(self) -> tuple[list[LiveTask], list[Append]]:
+        lives: list[LiveTask] = []
+        group: list[Append] = []
+        size = taken = 0
+        for live in self.dirty:
+            taken += 1
+            if live.lost:
+                continue
+            append = live.take()
+            lives.append(live)
+            group.append(append)
+            size += len(append.entries)
+            if size >= GROUP_ENTRIES:
+                break
+        del self.dirty[:taken]
+        return lives, group
+
+    async def _commit(self, lives: list[LiveTask], group: list[Append]) -> None:
+        delay = 0.05
+        while group:
+            started = time.perf_counter()
+            try:
+                results = await self.journal.commit(group)
+            except StoreUnavailable as error:
+                self.stats.commit_failures += 1
+                log.error("the store did not commit, nothing of it was acknowledged: %s", error)
+                lives, group = self._give_up(lives, group, error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_MAX_S)
+                continue
+            self.stats.commit_seconds.observe(time.perf_counter() - started)
+            self.stats.commits += 1
+            for live, append, refusal in zip(lives, group, results, strict=True):
+                if refusal is None:
+                    self.stats.entries += len(append.entries)
+                    for state in live.flying_states.values():
+                        self.stats.transition(live.new.scope.agent, state)
+                    live.committed()
+                else:
+                    log.warning("task %s has another writer now", live.new.id)
+                    live.refused(Unavailable("the task moved to another writer; try again"))
+            return
+
+    def _give_up(
+        self, lives: list[LiveTask], group: list[Append], error: StoreUnavailable
+    ) -> tuple[list[LiveTask], list[Append]]:
+        """New tasks are refused at once; tasks that exist are tried again until the store is back."""
+        keep: list[tuple[LiveTask, Append]] = []
+        for live, append in zip(lives, group, strict=True):
+            if append.create is not None or self.closing:
+                live.refused(Unavailable("the store cannot write now; try again later", retry_after=1))
+            else:
+                keep.append((live, append))
+        return [live for live, _ in keep], [append for _, append in keep]

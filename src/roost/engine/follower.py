@@ -1,0 +1,92 @@
+"""One reader of one task's stream, at its own pace: from the shared ring, or from the store if it fell behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+from roost.engine.live import Frame, LiveTask
+from roost.engine.ports import Journal
+from roost.engine.stats import Stats
+from roost.protocol import entries as kinds
+from roost.protocol.codec import decoder
+from roost.protocol.states import TERMINAL
+from roost.protocol.types import StreamResponse, TaskState
+
+PAGE = 256
+
+SEND_ENDS = TERMINAL | {TaskState.INPUT_REQUIRED}
+"""A stream that a send began ends where the caller has to act."""
+SUBSCRIBE_ENDS = TERMINAL
+
+
+class Follower:
+    """`position` is the seq of the last frame that the reader has."""
+
+    def __init__(
+        self, live: LiveTask, journal: Journal, stats: Stats, position: int, ends: frozenset[TaskState]
+    ) -> None:
+        self.live = live
+        self.journal = journal
+        self.stats = stats
+        self.position = position
+        self.ends = ends
+        self.over = False
+        self.waiter: asyncio.Future[bool] | None = None
+        self.open = True
+        live.followers.append(self.wake)
+        stats.streams += 1
+
+    async def batch(self) -> list[Frame] | None:
+        """The next frames, [] when nudged for a sign of life, None at the end."""
+        while not self.over and self.open:
+            if self.position < self.live.shown_seq:
+                return await self._read()
+            if self.live.lost or self.live.draining or (self.live.state in TERMINAL and self.position >= self.live.seq):
+                return None
+            self.waiter = asyncio.get_running_loop().create_future()
+            nudged = await self.waiter
+            self.waiter = None
+            if nudged and self.position >= self.live.shown_seq and self.open:
+                return []
+        return None
+
+    def wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(False)
+
+    def nudge(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(True)
+
+    def close(self) -> None:
+        if self.open:
+            self.open = False
+            self.stats.streams -= 1
+            self.live.followers.remove(self.wake)
+            if not self.live.followers:
+                self.live.ring.clear()
+                self.live.ring_bytes = 0
+            self.wake()
+
+    async def _read(self) -> list[Frame]:
+        ring = self.live.ring
+        if ring and ring[0].seq <= self.position + 1:
+            frames = ring[self.position + 1 - ring[0].seq :]
+        else:
+            stored = await self.journal.read_entries(self.live.new.id, self.position, PAGE, wire=True)
+            frames = [
+                Frame(entry.seq, entry.data, _state(entry.data) if entry.kind == kinds.STATUS else None)
+                for entry in stored
+            ]
+        for index, frame in enumerate(frames):
+            if frame.state in self.ends:
+                self.over = True
+                frames = frames[: index + 1]
+                break
+        self.position = frames[-1].seq
+        return frames
+
+
+def _state(data: bytes) -> TaskState | None:
+    event = decoder(StreamResponse)(data).status_update
+    return None if event is None else event.status.state

@@ -1,0 +1,87 @@
+"""The queue of one agent: how many runs at once, who waits, and one turn at a time in a context."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from roost.engine.ports import HostedAgent
+from roost.engine.run import Run
+
+ContextKey = tuple[str, str, str]
+
+
+class Lane:
+    def __init__(self, hosted: HostedAgent, launch: Callable[[Lane, Run], None]) -> None:
+        self.hosted = hosted
+        self.launch = launch
+        self.running: set[Run] = set()
+        self.ready: deque[Run] = deque()
+        self.turns: dict[ContextKey, deque[Run]] = {}
+        """A context is here while one of its runs is running or ready; the deque holds those behind it."""
+        self.waiting = 0
+
+    @property
+    def full(self) -> bool:
+        return self.waiting >= self.hosted.profile.limits.queue
+
+    def submit(self, run: Run) -> None:
+        if not self.hosted.profile.parallel:
+            key = _key(run)
+            behind = self.turns.get(key)
+            if behind is not None:
+                behind.append(run)
+                self.waiting += 1
+                return
+            self.turns[key] = deque()
+        self._admit(run)
+
+    def withdraw(self, run: Run) -> bool:
+        """Take back a run that has not started."""
+        if run in self.running:
+            return False
+        behind = self.turns.get(_key(run))
+        if behind is not None and run in behind:
+            behind.remove(run)
+            self.waiting -= 1
+            return True
+        if run in self.ready:
+            self.ready.remove(run)
+            self.waiting -= 1
+            self._next_turn(run)
+            return True
+        return False
+
+    def ended(self, run: Run) -> None:
+        self.running.discard(run)
+        self._next_turn(run)
+        while self.ready and len(self.running) < self.hosted.profile.limits.concurrency:
+            self.waiting -= 1
+            self._start(self.ready.popleft())
+
+    def _next_turn(self, run: Run) -> None:
+        if self.hosted.profile.parallel:
+            return
+        key = _key(run)
+        behind = self.turns[key]
+        if behind:
+            self.waiting -= 1
+            self._admit(behind.popleft())
+        else:
+            del self.turns[key]
+
+    def _admit(self, run: Run) -> None:
+        if len(self.running) < self.hosted.profile.limits.concurrency:
+            self._start(run)
+        else:
+            self.ready.append(run)
+            self.waiting += 1
+
+    def _start(self, run: Run) -> None:
+        self.running.add(run)
+        self.launch(self, run)
+
+
+def _key(run: Run) -> ContextKey:
+    scope = run.live.new.scope
+    return scope.tenant, scope.owner, run.live.new.context_id

@@ -1,0 +1,338 @@
+"""A task that something is happening to: its unwritten entries, its fold, its followers.
+
+`write` adds entries, `take` hands them to the committer, `committed` shows them. Between
+`take` and `committed` the fold is ahead of the disk, so readers wait for the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from roost.engine.ids import timestamp
+from roost.engine.ports import Append, Head, NewTask, Snapshot, Stored
+from roost.engine.views import splice, split
+from roost.protocol import entries as kinds
+from roost.protocol.codec import encode
+from roost.protocol.entries import NO_CHAIN, Entry, Received, link
+from roost.protocol.errors import Unavailable
+from roost.protocol.fold import apply_artifact, apply_message, apply_status, new_task
+from roost.protocol.states import SETTLED, TERMINAL, may_follow
+from roost.protocol.types import (
+    Message,
+    StreamResponse,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+
+R = TypeVar("R")
+
+SNAPSHOT_FLOOR = 64 * 1024
+RING_ENTRIES = 1024
+RING_BYTES = 1024 * 1024
+WAKE_AT_ONCE = 64
+
+
+class Frame(NamedTuple):
+    """A committed wire entry, as followers see it."""
+
+    seq: int
+    data: bytes
+    state: TaskState | None
+
+
+class IllegalTransition(Exception):
+    """The task is over, or cannot go there."""
+
+
+class LiveTask:
+    def __init__(self, new: NewTask, head: Head, touch: Callable[[LiveTask], None]) -> None:
+        self.new = new
+        self.touch = touch
+        # As written, perhaps not yet committed.
+        self.seq = 0
+        self.sub = 0
+        self.chain = NO_CHAIN
+        self.ordinal = 0
+        self.state: TaskState | None = None
+        self.status_ms = head.status_time
+        self.worker = head.worker
+        self.fence = head.fence
+        self.hidden = head.hidden
+        self.held_fence = head.fence
+        self.created = True
+        self.head_moved = False
+        self.entries: list[Entry] = []
+        self.events: list[TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | None] = []
+        self.bytes = 0
+        self.commit_waiter: asyncio.Future[None] | None = None
+        self.dirty = False
+        # As committed, or being committed.
+        self.task: Task = new_task(new.id, new.context_id)
+        self.in_flight = False
+        self.flying: list[Entry] = []
+        self.flying_bytes = 0
+        self.flying_states: dict[int, TaskState] = {}
+        self.flying_waiter: asyncio.Future[None] | None = None
+        self.settled_bytes: bytes | None = None
+        self.shown_seq = 0
+        self.unsnapped = 0
+        self.snapshot_size = SNAPSHOT_FLOOR
+        self.lost = False
+        self.draining = False
+        # Those who watch.
+        self.readers: list[tuple[Callable[[Task, int], Any], asyncio.Future[Any]]] = []
+        self.settled: list[asyncio.Future[bytes]] = []
+        self.followers: list[Callable[[], None]] = []
+        self.ring: list[Frame] = []
+        self.ring_bytes = 0
+        self.busy = 0
+        """Runs and requests that need this object kept."""
+
+    @classmethod
+    def begin(cls, new: NewTask, worker: str, hidden: bool, touch: Callable[[LiveTask], None]) -> LiveTask:
+        live = cls(new, Head(TaskState.SUBMITTED, new.created // 1000, worker, 1, hidden), touch)
+        live.created = False
+        return live
+
+    @classmethod
+    def restore(
+        cls, stored: Stored, task: Task, last: Entry, tail_bytes: int, touch: Callable[[LiveTask], None]
+    ) -> LiveTask:
+        live = cls(stored.new, stored.head, touch)
+        live.task = task
+        live.seq, live.sub, live.chain, live.ordinal = last.seq, last.sub, last.chain, last.ordinal
+        live.state = stored.head.state
+        live.shown_seq = last.seq
+        live.unsnapped = tail_bytes
+        if stored.snapshot is not None:
+            live.snapshot_size = max(SNAPSHOT_FLOOR, len(stored.snapshot.body) + len(stored.snapshot.artifacts))
+        return live
+
+    # Writing
+
+    def write_status(
+        self, now: int, state: TaskState, message: Message | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        if not may_follow(self.state, state):
+            raise IllegalTransition(f"a task in {self.state} cannot become {state}")
+        status = TaskStatus(state=state, message=message, timestamp=timestamp(now))
+        event = TaskStatusUpdateEvent(
+            task_id=self.new.id, context_id=self.new.context_id, status=status, metadata=metadata
+        )
+        self.state = state
+        self.status_ms = now // 1000
+        if state in SETTLED:
+            self.worker = None
+        self.head_moved = True
+        self._wire(kinds.STATUS, encode(StreamResponse(status_update=event)), now, event)
+
+    def write_artifact(self, now: int, event: TaskArtifactUpdateEvent) -> None:
+        if self.state in TERMINAL:
+            raise IllegalTransition(f"a task in {self.state} takes no more artifacts")
+        self._wire(kinds.ARTIFACT, encode(StreamResponse(artifact_update=event)), now, event)
+
+    def write_message(self, now: int, received: Received) -> None:
+        self._internal(kinds.MESSAGE, encode(received), now, received)
+
+    def write_record(self, now: int, kind: str, record: Any) -> None:
+        self._internal(kind, encode(record), now, None)
+
+    def take_over(self, worker: str) -> None:
+        """The next append makes this worker the writer and outdates every other."""
+        self.fence += 1
+        self.worker = worker
+        self.head_moved = True
+
+    def show(self) -> None:
+        """From here on it is a task to everyone, not a direct exchange."""
+        self.hidden = False
+        self.head_moved = True
+        self._touched()
+
+    def end_direct(self) -> None:
+        self.state = TaskState.COMPLETED
+        self.worker = None
+        self.head_moved = True
+
+    def _wire(self, kind: str, data: bytes, now: int, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> None:
+        self.seq += 1
+        self.sub = 0
+        self._add(kind, data, now, event)
+
+    def _internal(self, kind: str, data: bytes, now: int, event: Received | None) -> None:
+        self.sub += 1
+        self._add(kind, data, now, event)
+
+    def _add(
+        self, kind: str, data: bytes, now: int, event: TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | None
+    ) -> None:
+        seq, sub, ordinal = self.seq, self.sub, self.ordinal
+        self.chain = chain = link(self.chain, seq, sub, kind, data, now, ordinal)
+        self.entries.append(Entry(seq, sub, kind, data, now, ordinal, chain))
+        self.events.append(event)
+        self.bytes += len(data)
+        if not self.dirty:
+            self._touched()
+
+    def _touched(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.touch(self)
+
+    def commit(self) -> asyncio.Future[None]:
+        """Done when all that is written up to now is on disk."""
+        loop = asyncio.get_running_loop()
+        if self.dirty:
+            if self.commit_waiter is None:
+                self.commit_waiter = loop.create_future()
+            return self.commit_waiter
+        if self.flying_waiter is None:
+            self.flying_waiter = loop.create_future()
+        waiter = self.flying_waiter
+        if not self.in_flight:
+            waiter.set_result(None)
+            self.flying_waiter = None
+        return waiter
+
+    # Committing
+
+    def take(self) -> Append:
+        """Everything written so far, as one append; the fold now includes it."""
+        entries, events = self.entries, self.events
+        self.entries, self.events = [], []
+        self.unsnapped += self.bytes
+        self.flying_bytes, self.bytes = self.bytes, 0
+        self.dirty = False
+        self.in_flight = True
+        self.flying = entries
+        self.flying_waiter, self.commit_waiter = self.commit_waiter, None
+        states = self.flying_states = {}
+        task = self.task
+        for entry, event in zip(entries, events, strict=True):
+            if type(event) is TaskArtifactUpdateEvent:
+                apply_artifact(task, event)
+            elif type(event) is TaskStatusUpdateEvent:
+                apply_status(task, event)
+                states[entry.seq] = event.status.state
+            elif type(event) is Received:
+                apply_message(task, event)
+        append = Append(self.new.id, self.held_fence, entries)
+        self.held_fence = self.fence
+        if not self.created:
+            append.create = self.new
+            self.created = True
+            self.head_moved = True
+        if self.head_moved:
+            state = self.state or TaskState.UNSPECIFIED
+            append.head = Head(state, self.status_ms, self.worker, self.fence, self.hidden)
+            self.head_moved = False
+        self.settled_bytes = None
+        if (self.state in SETTLED and states) or self.unsnapped > self.snapshot_size:
+            body, artifacts = split(task)
+            append.snapshot = Snapshot(self.seq, self.sub, body, artifacts)
+            self.unsnapped = 0
+            self.snapshot_size = max(SNAPSHOT_FLOOR, len(body) + len(artifacts))
+            if self.state in SETTLED:
+                self.settled_bytes = splice(body, artifacts)
+        return append
+
+    def committed(self) -> None:
+        """The append is on disk: show it."""
+        self.in_flight = False
+        entries, self.flying = self.flying, []
+        self.flying_bytes = 0
+        if entries:
+            self.shown_seq = entries[-1].seq
+        for look, reader in self.readers:
+            if not reader.done():
+                reader.set_result(look(self.task, self.shown_seq))
+        self.readers.clear()
+        if self.followers:
+            self._show(entries)
+        waiter, self.flying_waiter = self.flying_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if self.settled_bytes is not None:
+            for future in self.settled:
+                if not future.done():
+                    future.set_result(self.settled_bytes)
+            self.settled.clear()
+            self.settled_bytes = None
+
+    def refused(self, error: Exception) -> None:
+        """The append was not committed and never will be: nobody may believe this object any more."""
+        self.lost = True
+        self.in_flight = False
+        self.dirty = True  # and never handed to the committer again
+        waiters = [self.flying_waiter, self.commit_waiter, *(reader for _, reader in self.readers), *self.settled]
+        self.flying_waiter = self.commit_waiter = None
+        self.readers.clear()
+        self.settled.clear()
+        for waiter in waiters:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # heard or not, it is no surprise
+        self._wake()
+
+    def end_streams(self) -> None:
+        """Followers end after what is committed."""
+        self.draining = True
+        self._wake()
+
+    def _show(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.sub == 0:
+                self.ring.append(Frame(entry.seq, entry.data, self.flying_states.get(entry.seq)))
+                self.ring_bytes += len(entry.data)
+        while self.ring and (len(self.ring) > RING_ENTRIES or self.ring_bytes > RING_BYTES):
+            cut = len(self.ring) // 2 or 1
+            self.ring_bytes -= sum(len(frame.data) for frame in self.ring[:cut])
+            del self.ring[:cut]
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake the followers, a few in each turn of the event loop, so that a thousand do not hold it up."""
+        self._wake_some(list(self.followers), 0)
+
+    def _wake_some(self, followers: list[Callable[[], None]], start: int) -> None:
+        for wake in followers[start : start + WAKE_AT_ONCE]:
+            wake()
+        start += WAKE_AT_ONCE
+        if start < len(followers):
+            asyncio.get_running_loop().call_soon(self._wake_some, followers, start)
+
+    # Reading
+
+    async def read(self, look: Callable[[Task, int], R]) -> R:
+        """What `look` makes of the task as committed, and the seq that it includes."""
+        if self.lost:
+            raise Unavailable("the task moved to another writer; try again")
+        if not self.in_flight:
+            return look(self.task, self.shown_seq)
+        reader: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self.readers.append((look, reader))
+        return await reader
+
+    def when_settled(self) -> asyncio.Future[bytes]:
+        """The task's bytes as of the next commit that ends or pauses it."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.settled.append(future)
+        return future
+
+    @property
+    def idle(self) -> bool:
+        awaited = any(not future.done() for future in self.settled)
+        return not (self.busy or self.followers or self.readers or awaited or self.dirty or self.in_flight)
+
+    @property
+    def uncommitted(self) -> int:
+        return len(self.entries) + len(self.flying)
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        return self.bytes + self.flying_bytes

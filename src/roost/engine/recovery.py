@@ -1,0 +1,170 @@
+"""From the journal back to life: tasks that are needed again, runs that go on, streams that resume."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from roost.engine.follower import SUBSCRIBE_ENDS, Follower
+from roost.engine.ids import now_us
+from roost.engine.live import LiveTask
+from roost.engine.ports import Journal
+from roost.engine.run import Run
+from roost.engine.views import task_bytes
+from roost.protocol import entries as kinds
+from roost.protocol.codec import decoder
+from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry, Received
+from roost.protocol.errors import InvalidParams
+from roost.protocol.fold import fold, new_task
+from roost.protocol.types import Artifact, Part, StreamResponse, Task, TaskState
+
+if TYPE_CHECKING:
+    from roost.engine.engine import Engine, Stream
+
+log = logging.getLogger("roost.engine")
+
+PAGE = 1000
+ORPHANS = 200
+MAX_ATTEMPTS = 3
+BACKOFF_S = (0.0, 1.0, 4.0)
+
+
+async def restore(journal: Journal, task_id: str, touch: Callable[[LiveTask], None]) -> LiveTask | None:
+    """A task as the journal has it: its snapshot, and the entries since."""
+    stored = await journal.read_task(task_id)
+    if stored is None:
+        return None
+    snapshot = stored.snapshot
+    task, after, position = new_task(task_id, stored.new.context_id), -1, (-1, 0)
+    if snapshot is not None:
+        task = decoder(Task)(snapshot.body)
+        task.artifacts = decoder(list[Artifact])(snapshot.artifacts)
+        after, position = snapshot.seq - 1, (snapshot.seq, snapshot.sub)
+    last = Entry(0, 0, "", b"", 0, 0, NO_CHAIN)
+    tail = 0
+    while True:
+        page = await journal.read_entries(task_id, after, PAGE, wire=False)
+        fresh = [entry for entry in page if (entry.seq, entry.sub) > position]
+        fold(task, fresh)
+        tail += sum(len(entry.data) for entry in fresh)
+        if page:
+            last = page[-1]
+            after, position = last.seq, (last.seq, last.sub)
+        if len(page) < PAGE:
+            return LiveTask.restore(stored, task, last, tail, touch)
+
+
+async def prepare(journal: Journal, run: Run) -> int:
+    """Teach a run what the journal knows; the number of attempts since the last step or answer."""
+    records = await journal.read_internal(run.live.new.id)
+    run.received = [decoder(Received)(entry.data) for entry in records if entry.kind == kinds.MESSAGE]
+    attempts = 0
+    for entry in records:
+        attempts = attempts + 1 if entry.kind == kinds.ATTEMPT else 0
+    run.replay(records)
+    return attempts
+
+
+async def recover(engine: Engine) -> None:
+    """Go on with every task whose worker is gone."""
+    agents = list(engine.runner.lanes)
+    while agents and engine.accepting:
+        orphans = await engine.store.orphans(engine.worker, agents, ORPHANS)
+        if not orphans:
+            return
+        for task_id in orphans:
+            await _take_over(engine, task_id)
+
+
+async def _take_over(engine: Engine, task_id: str) -> None:
+    live = await engine.load(task_id)
+    if live is None:
+        return
+    try:
+        fence = await engine.store.claim(task_id, engine.worker, live.fence)
+        if fence is None:
+            live.lost = True
+            return
+        live.fence = live.held_fence = fence
+        live.worker = engine.worker
+        lane = engine.runner.lanes[live.new.scope.agent]
+        run = Run(live, lane.hosted, [])
+        attempts = await prepare(engine.store, run)
+        if live.hidden:
+            live.show()
+        if attempts >= (MAX_ATTEMPTS if lane.hosted.profile.resume else 1):
+            _interrupted(run, attempts)
+            return
+        if lane.hosted.profile.resume:
+            await _replace_unrecorded(engine.store, run)
+            live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(attempts + 1, engine.worker))
+            await live.commit()
+            log.info("task %s goes on after its worker was lost, attempt %d", task_id, attempts + 1)
+        live.busy += 1
+        asyncio.get_running_loop().call_later(BACKOFF_S[attempts], _resubmit, engine, live, run)
+    finally:
+        engine.unhold(live)
+
+
+def _resubmit(engine: Engine, live: LiveTask, run: Run) -> None:
+    if engine.accepting and live.state in (TaskState.SUBMITTED, TaskState.WORKING):
+        engine.runner.submit(engine.runner.lanes[live.new.scope.agent], run)
+    engine.unhold(live)
+
+
+def _interrupted(run: Run, attempts: int) -> None:
+    text = (
+        f"The host died {attempts} times while this task was running; it is not tried again."
+        if run.hosted.profile.resume
+        else "The host was interrupted while this task was running, and this agent cannot be called twice."
+    )
+    log.warning("task %s: %s", run.live.new.id, text)
+    run.live.write_status(now_us(), TaskState.FAILED, run.message([Part(text=text)]))
+
+
+async def _replace_unrecorded(journal: Journal, run: Run) -> None:
+    """What was streamed after the barrier will be said again: remember the artifacts as they were there."""
+    task = new_task(run.live.new.id, run.live.new.context_id)
+    touched: set[str] = set()
+    after = -1
+    while True:
+        page = await journal.read_entries(run.live.new.id, after, PAGE, wire=False)
+        fold(task, [entry for entry in page if entry.ordinal <= run.barrier])
+        for entry in page:
+            if entry.kind == kinds.ARTIFACT and entry.ordinal > run.barrier:
+                event = decoder(StreamResponse)(entry.data).artifact_update
+                if event is not None:
+                    touched.add(event.artifact.artifact_id)
+        if len(page) < PAGE:
+            break
+        after = page[-1].seq
+    known = {artifact.artifact_id: artifact for artifact in task.artifacts}
+    run.base = {artifact_id: known.get(artifact_id) for artifact_id in touched}
+
+
+async def resume_stream(engine: Engine, live: LiveTask, last: int) -> Stream:
+    """The Task as of entry `last`, then the entries after it, on a terminal task too."""
+    from roost.engine.engine import Answer, Stream
+
+    shown = await live.read(lambda _, seq: seq)
+    if not 1 <= last <= shown:
+        raise InvalidParams(
+            f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"
+        )
+    task = await _as_of(engine.store, live, last)
+    return Stream(
+        Answer(task_bytes(task), None), None, Follower(live, engine.store, engine.stats, last, SUBSCRIBE_ENDS)
+    )
+
+
+async def _as_of(journal: Journal, live: LiveTask, last: int) -> Task:
+    task = new_task(live.new.id, live.new.context_id)
+    after = -1
+    while True:
+        page = await journal.read_entries(live.new.id, after, PAGE, wire=False)
+        fold(task, [entry for entry in page if entry.seq <= last])
+        if len(page) < PAGE or page[-1].seq > last:
+            return task
+        after = page[-1].seq

@@ -1,0 +1,199 @@
+"""Calls agents and sees every run to an end that the journal knows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Callable
+
+from roost.engine.ids import new_id, now_us
+from roost.engine.lane import Lane
+from roost.engine.live import IllegalTransition, LiveTask
+from roost.engine.ports import HostedAgent
+from roost.engine.run import Run, Unwind
+from roost.protocol import entries as kinds
+from roost.protocol.entries import AttemptRecord
+from roost.protocol.errors import A2AError
+from roost.protocol.states import SETTLED, TERMINAL
+from roost.protocol.types import Part, TaskState
+
+log = logging.getLogger("roost.engine")
+
+DIRECT_WITHIN_S = 1.0
+CANCEL_FORCED_S = 30.0
+
+
+class Runner:
+    def __init__(self, worker: str, released: Callable[[LiveTask], None]) -> None:
+        self.worker = worker
+        self.released = released
+        self.lanes: dict[str, Lane] = {}
+        self.runs: dict[str, tuple[Lane, Run]] = {}
+        """By task id: every run that is running or waits."""
+        self.closing = False
+
+    def add(self, hosted: HostedAgent) -> None:
+        self.lanes[hosted.profile.id] = Lane(hosted, self._launch)
+
+    def submit(self, lane: Lane, run: Run) -> None:
+        run.live.busy += 1
+        self.runs[run.live.new.id] = (lane, run)
+        lane.submit(run)
+
+    def cancel(self, task_id: str) -> bool:
+        """Begin to stop a run; False if there is none. The journal will say CANCELED."""
+        found = self.runs.get(task_id)
+        if found is None:
+            return False
+        lane, run = found
+        if run.cancelled:
+            return True
+        run.cancelled = True
+        if lane.withdraw(run):
+            self._finish(run, TaskState.CANCELED)
+            self._release(run)
+            return True
+        loop = asyncio.get_running_loop()
+        loop.call_later(CANCEL_FORCED_S, self._force, run)
+        run.stopping = loop.create_task(self._stop(run))
+        return True
+
+    async def close(self) -> None:
+        """Stop all runs without ending their tasks: the journal has what is needed to go on."""
+        self.closing = True
+        tasks = [run.task for _, run in self.runs.values() if run.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        for _, run in list(self.runs.values()):
+            run.dead = True
+
+    def _launch(self, lane: Lane, run: Run) -> None:
+        run.task = asyncio.get_running_loop().create_task(self._serve(lane, run))
+
+    async def _serve(self, lane: Lane, run: Run) -> None:
+        watch = self._watch(run)
+        try:
+            await self._begin(run)
+            await run.hosted.run(run)
+        except Unwind:
+            pass
+        except asyncio.CancelledError:
+            self._stopped(run)
+        except A2AError as error:
+            log.warning("task %s: %s", run.live.new.id, error.message)
+        except Exception as error:
+            self._failed(run, error)
+        else:
+            self._completed(run)
+        finally:
+            if watch is not None:
+                watch.cancel()
+            if run.decision is not None and not run.decision.done():
+                run.decide_task()
+            run.dead = True
+            lane.ended(run)
+            self._release(run)
+
+    async def _begin(self, run: Run) -> None:
+        live = run.live
+        if not run.hosted.profile.resume:
+            # Such an agent is never called twice for one message: after a crash this entry says that it was called.
+            live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.worker))
+            await live.commit()
+        if run.decision is not None:
+            asyncio.get_running_loop().call_later(DIRECT_WITHIN_S, run.decide_task)
+        elif live.state is TaskState.SUBMITTED and run.hosted.profile.resume:
+            live.write_status(now_us(), TaskState.WORKING)
+
+    def _watch(self, run: Run) -> asyncio.Task[None] | None:
+        limits = run.hosted.profile.limits
+        if limits.wall_s is None and limits.silence_s is None:
+            return None
+        return asyncio.get_running_loop().create_task(self._enforce(run, limits.wall_s, limits.silence_s))
+
+    async def _enforce(self, run: Run, wall_s: float | None, silence_s: float | None) -> None:
+        started = heard = time.monotonic()
+        said = run.ordinal
+        while True:
+            now = time.monotonic()
+            if run.ordinal != said:
+                said, heard = run.ordinal, now
+            wall_left = wall_s - (now - started) if wall_s is not None else 3600.0
+            silence_left = silence_s - (now - heard) if silence_s is not None else 3600.0
+            if wall_left <= 0 or silence_left <= 0:
+                run.failure = (
+                    f"The agent exceeded its time limit of {wall_s:g} s."
+                    if wall_left <= 0
+                    else f"The agent was silent for longer than {silence_s:g} s."
+                )
+                log.warning("task %s: %s", run.live.new.id, run.failure)
+                self._finish(run, TaskState.FAILED, run.failure)
+                run.dead = True
+                if run.task is not None:
+                    run.task.cancel()
+                return
+            await asyncio.sleep(min(wall_left, silence_left))
+
+    async def _stop(self, run: Run) -> None:
+        try:
+            await run.hosted.cancel(run)
+        except Exception:
+            log.exception("task %s: the agent's cancel() failed", run.live.new.id)
+        if run.task is not None:
+            run.task.cancel()
+
+    def _force(self, run: Run) -> None:
+        if not run.dead and run.live.new.id in self.runs:
+            log.warning("task %s did not stop within %g s; it is canceled regardless", run.live.new.id, CANCEL_FORCED_S)
+            run.dead = True
+            self._finish(run, TaskState.CANCELED)
+
+    def _stopped(self, run: Run) -> None:
+        if run.cancelled:
+            self._finish(run, TaskState.CANCELED)
+        elif run.failure is None and not self.closing:
+            self._finish(run, TaskState.FAILED, "The agent cancelled itself.")
+
+    def _failed(self, run: Run, error: Exception) -> None:
+        if run.cancelled:
+            self._finish(run, TaskState.CANCELED)
+            return
+        error_id = new_id()
+        log.error(
+            "task %s failed, error id %s\n%s",
+            run.live.new.id,
+            error_id,
+            "".join(traceback.format_exception(error)),
+            extra={"task": run.live.new.id, "agent": run.hosted.profile.id, "error_id": error_id},
+        )
+        self._finish(run, TaskState.FAILED, f"The agent failed. Error id: {error_id}")
+
+    def _completed(self, run: Run) -> None:
+        run.report_unused()
+        if run.cancelled:
+            self._finish(run, TaskState.CANCELED)
+        elif run.live.state not in SETTLED:
+            self._finish(run, TaskState.COMPLETED)
+
+    def _finish(self, run: Run, state: TaskState, text: str | None = None) -> None:
+        """The runner's own last word, whatever the agent says afterwards."""
+        live = run.live
+        if live.lost or live.state in TERMINAL:
+            return
+        run.decide_task()
+        message = run.message([Part(text=text)]) if text else None
+        try:
+            live.write_status(now_us(), state, message)
+        except IllegalTransition:
+            log.exception("task %s could not be ended", live.new.id)
+
+    def _release(self, run: Run) -> None:
+        found = self.runs.get(run.live.new.id)
+        if found is not None and found[1] is run:
+            del self.runs[run.live.new.id]
+        run.live.busy -= 1
+        self.released(run.live)

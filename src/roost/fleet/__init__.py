@@ -1,0 +1,1 @@
+"""Which agents are served, and the cards that say so."""

@@ -1,0 +1,20 @@
+"""The life of a task: which states end it, which pause it, which may follow which."""
+
+from __future__ import annotations
+
+from roost.protocol.types import TaskState
+
+TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
+PAUSED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+SETTLED = TERMINAL | PAUSED
+"""States at which a blocking send returns."""
+ACTIVE = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
+
+
+def may_follow(current: TaskState | None, following: TaskState) -> bool:
+    """Nothing leaves a terminal state, nothing returns to SUBMITTED, a task begins SUBMITTED."""
+    if current is None:
+        return following is TaskState.SUBMITTED
+    if current in TERMINAL:
+        return False
+    return following is not TaskState.SUBMITTED and following is not TaskState.UNSPECIFIED
