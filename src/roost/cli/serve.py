@@ -85,6 +85,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 backlog=BACKLOG,
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=max(1, round(settings.drain_s)),

@@ -7,6 +7,8 @@ import base64
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import accumulate, count
+from operator import sub
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,8 +24,11 @@ MAX_DEPTH = 100
 encode: Callable[[Any], bytes] = msgspec.json.Encoder(decimal_format="number").encode
 
 _SNAKE_KEY = re.compile(rb'"[a-z0-9]+_[a-z0-9_]*"\s*:')
-_AT = re.compile(r"^(.*?)(?: - at `(?:key in )?\$\.?(.*?)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(\w+)`")
+_INTEGER = re.compile(r"-?[0-9]{1,10}")
+_NO_MARK = bytes(set(range(256)) - set(b'"[{]}'))
+_STEP = bytes.maketrans(b"[{]}", b"\2\2\0\0")
+_MENDED = (mi.StructType, mi.ListType, mi.DictType, mi.BytesType, mi.IntType, mi.EnumType)
 
 
 @cache
@@ -57,7 +62,7 @@ def decode(kind: type[T], body: bytes) -> T:
 def convert(kind: type[T], value: Any, *, strict: bool = True) -> T:
     """Turn plain JSON values into a struct; with strict=False numbers and booleans may be strings."""
     try:
-        return msgspec.convert(_normal(mi.type_info(kind), value), kind, strict=strict)
+        return msgspec.convert(_normal(mi.type_info(kind), value, ""), kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as error:
         raise invalid(error) from None
 
@@ -66,8 +71,10 @@ def invalid(error: Exception) -> InvalidParams:
     """The InvalidParams that says what a msgspec error says, with the path of the field."""
     if isinstance(error, RecursionError):
         return InvalidParams("nesting is too deep")
-    found = _AT.match(str(error))
-    what, path = (found.group(1), found.group(2) or "") if found else (str(error), "")
+    what, at, path = str(error).rpartition(" - at `")
+    if not at:
+        what, path = path, ""
+    path = path.removesuffix("`").removeprefix("key in ").removeprefix("$").removeprefix(".")
     missing = _MISSING.search(what)
     if missing:
         path = f"{path}.{missing.group(1)}" if path else missing.group(1)
@@ -77,50 +84,45 @@ def invalid(error: Exception) -> InvalidParams:
 
 
 def check_depth(body: bytes) -> None:
+    """Without a loop over the body: whatever is in it, this costs about as much as parsing it."""
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
-    depth = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', body, re.DOTALL):
-        mark = token.group()
-        if mark in (b"{", b"["):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise InvalidParams(f"JSON is nested deeper than {MAX_DEPTH} levels", field="body")
-        elif mark in (b"}", b"]"):
-            depth -= 1
+    marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARK)
+    outside_strings = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
+    steps = outside_strings.translate(_STEP)
+    if max(map(sub, accumulate(steps), count(1)), default=0) > MAX_DEPTH:
+        raise InvalidParams(f"JSON is nested deeper than {MAX_DEPTH} levels", field="body")
 
 
-def camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word[:1].upper() + word[1:] for word in rest)
-
-
-def _normal(kind: mi.Type, value: Any) -> Any:
-    """Rename snake_case keys, drop nulls and mend url-safe base64, only where the schema has fields."""
+def _normal(kind: mi.Type, value: Any, at: str) -> Any:
+    """Mend ProtoJSON's liberties, only where the schema has fields: snake_case, nulls, url-safe base64,
+    integers as strings, enums as numbers. `at` is the path, for the error about an enum."""
     if isinstance(kind, mi.UnionType):
-        for option in kind.types:
-            if isinstance(option, (mi.StructType, mi.ListType, mi.BytesType, mi.DictType)):
-                return _normal(option, value)
-        return value
+        kind = next((option for option in kind.types if isinstance(option, _MENDED)), kind)
     if isinstance(kind, mi.StructType) and isinstance(value, dict):
-        return _normal_struct(kind, value)
+        return _normal_struct(kind, value, at)
     if isinstance(kind, mi.ListType) and isinstance(value, list):
-        return [_normal(kind.item_type, item) for item in value]
+        return [_normal(kind.item_type, item, f"{at}[{index}]") for index, item in enumerate(value)]
     if isinstance(kind, mi.DictType) and isinstance(value, dict):
-        return {key: _normal(kind.value_type, item) for key, item in value.items()}
+        return {key: _normal(kind.value_type, item, f"{at}[]") for key, item in value.items()}
     if isinstance(kind, mi.BytesType) and isinstance(value, str):
         return _standard_base64(value)
+    if isinstance(kind, mi.IntType):
+        return _integer(value)
+    if isinstance(kind, mi.EnumType):
+        return _enum_value([str(member.value) for member in kind.cls], value, at)
     return value
 
 
-def _normal_struct(kind: mi.StructType, value: dict[str, Any]) -> dict[str, Any]:
-    fields = {field.encode_name: field for field in kind.fields}
+def _normal_struct(kind: mi.StructType, value: dict[str, Any], at: str) -> dict[str, Any]:
+    fields = {name: field for field in kind.fields for name in (field.name, field.encode_name)}
     found: dict[str, Any] = {}
     for key, item in value.items():
-        field = fields.get(key) or fields.get(camel(key))
+        field = fields.get(key)
         if field is None or (item is None and not isinstance(field.type, mi.AnyType)):
             continue
-        found[field.encode_name] = _normal(field.type, item)
+        name = field.encode_name
+        found[name] = _normal(field.type, item, f"{at}.{name}" if at else name)
     return found
 
 
@@ -132,3 +134,21 @@ def _standard_base64(value: str) -> str:
     except ValueError:
         return value
     return plain
+
+
+def _integer(value: Any) -> Any:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _enum_value(names: list[str], value: Any, at: str) -> Any:
+    """Enums are declared in the order of their numbers."""
+    if type(value) is int and 0 <= value < len(names):
+        return names[value]
+    if isinstance(value, (str, int, float)) and value not in names:
+        what = f"{value!r:.80} is not one of {', '.join(names)}"
+        raise InvalidParams(f"{at}: {what}" if at else what, field=at or "body")
+    return value

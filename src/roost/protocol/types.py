@@ -155,8 +155,11 @@ class AgentInterface(Wire):
     tenant: str = ""
 
 
+Strings = list[str]
+
+
 class StringList(Wire):
-    list: list[str] = []
+    list: Strings = []
 
 
 class SecurityRequirement(Wire):
@@ -329,10 +332,12 @@ class ListTasksRequest(Wire):
 
 
 class ListTasksResponse(Wire, omit_defaults=False):
-    tasks: list[Task]
-    next_page_token: str
-    page_size: int
-    total_size: int
+    """All four are required: always written, and nothing where ProtoJSON left them out."""
+
+    tasks: list[Task] = []
+    next_page_token: str = ""
+    page_size: int = 0
+    total_size: int = 0
 
 
 class CancelTaskRequest(Wire):

@@ -1,4 +1,9 @@
-"""The SQLite schema. A newer one than this release knows is refused."""
+"""The SQLite schema. A newer one than this release knows is refused.
+
+Made for few B-tree operations per task, which is what a durable message costs: see
+docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment). A task is
+in the indexes for listing only while nobody works on it; active ones have an index of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +15,52 @@ VERSION = 1
 
 CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
-"""States are stored as the numbers that the protocol gives them."""
+"""States are stored as the numbers that the protocol gives them: 1 and 2 are SUBMITTED and WORKING."""
+
+ACTIVE = "state < 3"
+LISTED = "state > 2 AND hidden = 0"
 
 STATEMENTS = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "INSERT INTO meta VALUES ('version', 1), ('probes', 0)",
-    """CREATE TABLE tasks (
-        id TEXT PRIMARY KEY,
+    """CREATE TABLE scopes (
+        id INTEGER PRIMARY KEY,
         tenant TEXT NOT NULL,
         owner TEXT NOT NULL,
         agent TEXT NOT NULL,
+        UNIQUE (tenant, owner, agent)
+    )""",
+    """CREATE TABLE tasks (
+        id TEXT PRIMARY KEY,
+        scope INTEGER NOT NULL,
         context_id TEXT NOT NULL,
         created INTEGER NOT NULL,
         state INTEGER NOT NULL,
         status_time INTEGER NOT NULL,
         worker TEXT,
         fence INTEGER NOT NULL,
-        hidden INTEGER NOT NULL,
-        snapshot_seq INTEGER,
-        snapshot_sub INTEGER,
-        body BLOB,
-        artifacts BLOB
+        hidden INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE segments (
+        task_id TEXT NOT NULL,
+        last_seq INTEGER NOT NULL,
+        last_sub INTEGER NOT NULL,
+        internal INTEGER NOT NULL,
+        entries BLOB NOT NULL
     )""",
-    """CREATE TABLE entries (
+    "CREATE UNIQUE INDEX segments_of_task ON segments (task_id, last_seq, last_sub)",
+    """CREATE TABLE snapshots (
         task_id TEXT NOT NULL,
         seq INTEGER NOT NULL,
         sub INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        data BLOB NOT NULL,
-        time INTEGER NOT NULL,
-        ordinal INTEGER NOT NULL,
-        chain BLOB NOT NULL,
-        PRIMARY KEY (task_id, seq, sub)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX tasks_listed ON tasks (tenant, owner, agent, status_time DESC, id) WHERE hidden = 0",
-    "CREATE INDEX tasks_by_state ON tasks (tenant, owner, agent, state, status_time DESC, id) WHERE hidden = 0",
-    """CREATE INDEX tasks_by_context ON tasks (tenant, owner, agent, context_id, status_time DESC, id, state)
-        WHERE hidden = 0""",
-    "CREATE INDEX tasks_active ON tasks (created, id) WHERE state IN (1, 2)",
+        body BLOB NOT NULL,
+        artifacts BLOB NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX snapshot_of_task ON snapshots (task_id)",
+    f"CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id) WHERE {ACTIVE}",
+    f"CREATE INDEX tasks_listed ON tasks (scope, status_time DESC, id) WHERE {LISTED}",
+    f"CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id) WHERE {LISTED}",
+    f"CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state) WHERE {LISTED}",
 )
 
 

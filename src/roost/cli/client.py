@@ -1,0 +1,199 @@
+"""The HTTP calls: one method for each thing that a command asks of a host."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from roost.cli.errors import USAGE, Dropped, Failed, Refused, Unreachable
+from roost.cli.options import command
+from roost.cli.sse import frames
+from roost.protocol.codec import encode
+from roost.protocol.types import AgentCard, ListTasksResponse, SendMessageRequest, StreamResponse, Task
+
+T = TypeVar("T")
+
+CARD = "/.well-known/agent-card.json"
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+SILENCE_S = 45.0
+"""A stream that is silent for three of the host's heartbeats is dead."""
+
+
+class Listed(Struct):
+    """One agent in the host's directory."""
+
+    name: str
+    description: str = ""
+
+
+class Directory(Struct):
+    agents: list[Listed]
+
+
+class _ErrorInfo(Struct):
+    reason: str = ""
+
+
+class _Error(Struct):
+    message: str
+    details: list[_ErrorInfo] = []
+
+
+class _ErrorBody(Struct):
+    error: _Error
+
+
+class Event(NamedTuple):
+    """One event of a stream. Without an id it says nothing new: it is the Task that a resumed stream begins with."""
+
+    id: int | None
+    data: bytes
+    response: StreamResponse
+
+
+class Client:
+    def __init__(self, url: str, token: str) -> None:
+        self.url = _checked_url(url)
+        headers = {"A2A-Version": "1.0"}
+        if token.strip():
+            headers["Authorization"] = f"Bearer {_checked_token(token.strip())}"
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
+        # Proxies are for other machines.
+        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=not _local(self.url))
+
+    def directory(self) -> bytes:
+        return self._call("GET", "/agents/")
+
+    def agents(self) -> list[Listed]:
+        return self.parsed(Directory, self.directory()).agents
+
+    def card(self, agent: str) -> bytes:
+        """The agent's card, or what the root path has where no agent is named."""
+        return self._call("GET", _at(agent) + CARD if agent else CARD)
+
+    def task(self, agent: str, task_id: str) -> bytes:
+        return self._call("GET", _at(agent, task_id))
+
+    def cancel(self, agent: str, task_id: str) -> bytes:
+        return self._call("POST", f"{_at(agent, task_id)}:cancel", json={})
+
+    def tasks(self, agent: str, query: dict[str, str]) -> Iterator[Task]:
+        """Newest first, over as many pages as are asked for."""
+        token = ""
+        while True:
+            body = self._call("GET", f"{_at(agent)}/tasks", params={**query, "pageToken": token} if token else query)
+            page = self.parsed(ListTasksResponse, body)
+            yield from page.tasks
+            token = page.next_page_token
+            if not token:
+                return
+
+    def send(self, agent: str, request: SendMessageRequest) -> Iterator[Event]:
+        body = encode(request)
+        return self._events("POST", f"{_at(agent)}/message:stream", {"Content-Type": "application/json"}, body)
+
+    def subscribe(self, agent: str, task_id: str, last: int | None) -> Iterator[Event]:
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        return self._events("GET", f"{_at(agent, task_id)}:subscribe", headers, None)
+
+    def parsed(self, kind: type[T], body: bytes) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise Failed(f"{self.url} does not answer as a Roost host does: {error}. Is --url right?") from None
+
+    def parsed_card(self, agent: str = "") -> AgentCard:
+        return self.parsed(AgentCard, self.card(agent))
+
+    def _call(self, method: str, path: str, **given: Any) -> bytes:
+        with self._reported():
+            response = self.http.request(method, path, **given)
+        if response.status_code >= 300:
+            raise self._refused(response)
+        return response.content
+
+    def _events(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Iterator[Event]:
+        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
+        with (
+            self._reported(),
+            self.http.stream(method, path, headers=headers, content=body, timeout=timeout) as response,
+        ):
+            if response.status_code >= 300:
+                response.read()
+                raise self._refused(response)
+            for frame in frames(response.iter_bytes()):
+                yield Event(frame.id, frame.data, self.parsed(StreamResponse, frame.data))
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            why = f" ({error})" if "SSL" in str(error) else ""
+            raise Unreachable(
+                f"nothing answers at {self.url}{why}; start it with `roost serve ...` or set --url"
+            ) from None
+        except httpx.HTTPError as error:
+            raise Dropped(f"the connection to {self.url} was lost: {error or type(error).__name__}") from None
+
+    def _refused(self, response: httpx.Response) -> Failed:
+        status = response.status_code
+        try:
+            error = msgspec.json.decode(response.content, type=_ErrorBody).error
+        except msgspec.DecodeError:
+            return Failed(f"{self.url} answers, but not as a Roost host does (HTTP {status}). Is --url right?")
+        reason = next((detail.reason for detail in error.details if detail.reason), "")
+        if reason == "AGENT_NOT_FOUND":
+            return Refused(f"there is no such agent at {self.url}; it has {self.names()}", status, reason)
+        said = f"{error.message} ({reason})" if reason else error.message
+        return Refused(said + self._advice(status, reason), status, reason)
+
+    def names(self) -> str:
+        return ", ".join(agent.name for agent in self.agents())
+
+    def _advice(self, status: int, reason: str) -> str:
+        if reason == "TASK_NOT_FOUND":
+            return f"; {command(self.url, 'tasks')} lists those there are"
+        if status == 401:
+            return "; give a credential with --token or ROOST_TOKEN"
+        return ""
+
+
+def _at(agent: str, task_id: str = "") -> str:
+    place = f"/agents/{quote(agent, safe='')}"
+    return f"{place}/tasks/{quote(task_id, safe='')}" if task_id else place
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise Failed(f"{url!r} cannot be --url: {error}", USAGE) from None
+    if parsed.userinfo:
+        raise Failed("--url must not hold a password: use --token or ROOST_TOKEN", USAGE)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise Failed(f"{url!r} cannot be --url: give http(s)://host[:port]", USAGE)
+    return url.rstrip("/")
+
+
+def _checked_token(token: str) -> str:
+    """What a header cannot carry would come back in an error message, and be seen."""
+    if not all("!" <= character <= "~" for character in token):
+        raise Failed("the token has characters that a header cannot carry; was it copied whole?", USAGE)
+    return token
+
+
+def _local(url: str) -> bool:
+    host = httpx.URL(url).host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,116 @@
+"""The events of one task, each of them once, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from roost.cli.client import Client, Event
+from roost.cli.errors import Dropped, Failed, Refused, Unreachable
+from roost.cli.options import command
+from roost.protocol.codec import encode
+from roost.protocol.states import TERMINAL
+from roost.protocol.types import SendMessageRequest, StreamResponse, Task, TaskStatus
+
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 5.0
+TRIES = 30
+
+
+class Follow:
+    def __init__(self, client: Client, agent: str, task_id: str, note: Callable[[str], None]) -> None:
+        self.client = client
+        self.agent = agent
+        self.task_id = task_id
+        self.note = note
+        self.status: TaskStatus | None = None
+        """The latest; None as long as nothing is known, and after a direct Message."""
+        self.last: int | None = None
+        self.over = False
+        self.tries = 0
+
+    def send(self, request: SendMessageRequest) -> Iterator[Event]:
+        """The message is sent once; after a drop only its task is followed on."""
+        opened = False
+        try:
+            for event in self.client.send(self.agent, request):
+                opened = True
+                yield self._seen(event)
+        except Dropped:
+            if not opened:
+                raise Failed(self._unconfirmed()) from None
+        if not opened:
+            raise Failed(self._unconfirmed())
+        if not self.over:
+            self._wait()
+            yield from self.watch()
+
+    def watch(self) -> Iterator[Event]:
+        while not self.over:
+            try:
+                for event in self._open():
+                    self.tries = 0
+                    yield self._seen(event)
+            except Unreachable:
+                if self.last is None:
+                    raise
+            except Dropped:
+                pass
+            except Refused as error:
+                if error.status != 503:
+                    raise
+            if not self.over:
+                self._wait()
+
+    def _open(self) -> Iterator[Event]:
+        if self.last is not None:
+            for event in self.client.subscribe(self.agent, self.task_id, self.last):
+                if event.id is not None:
+                    yield event
+            return
+        try:
+            yield from self.client.subscribe(self.agent, self.task_id, None)
+        except Refused as refused:
+            if refused.reason != "UNSUPPORTED_OPERATION":
+                raise
+            yield self._ended(refused)
+
+    def _ended(self, refused: Refused) -> Event:
+        """A task that is over has no stream, but it can be read."""
+        body = self.client.task(self.agent, self.task_id)
+        task = self.client.parsed(Task, body)
+        if task.status.state not in TERMINAL:
+            raise refused
+        response = StreamResponse(task=task)
+        return Event(None, encode(response), response)
+
+    def _seen(self, event: Event) -> Event:
+        response = event.response
+        self.last = self.last if event.id is None else event.id
+        if response.message is not None:
+            self.status, self.over = None, True
+        elif response.task is not None:
+            self.task_id = response.task.id
+            self.status = response.task.status
+        elif response.status_update is not None:
+            self.status = response.status_update.status
+        self.over = self.over or (self.status is not None and self.status.state in TERMINAL)
+        return event
+
+    def _wait(self) -> None:
+        if self.tries == TRIES:
+            raise Failed(
+                f"gave up on {self.client.url} after {TRIES} tries; when it is back, "
+                + command(self.client.url, "watch", self.task_id, "--agent", self.agent)
+            )
+        wait = min(FIRST_WAIT_S * 2**self.tries, LONGEST_WAIT_S)
+        self.tries += 1
+        self.note(f"the connection was lost; going on in {wait:g} s")
+        time.sleep(wait)
+
+    def _unconfirmed(self) -> str:
+        return (
+            "the connection was lost before the host had confirmed the message, and it is not sent twice; "
+            + command(self.client.url, "tasks", self.agent)
+            + " shows whether it arrived"
+        )
