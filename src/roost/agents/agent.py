@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from roost.agents.call import AsyncCall, Call, ThreadCall
+from roost.agents.process import ProcessCall
 from roost.engine.ports import HostedAgent, Limits, Profile
 from roost.engine.run import Run
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill
@@ -45,6 +46,7 @@ class Agent:
     parallel: turns of one context may run at the same time.
     on_crash: "resume" calls the function again; "fail" ends the task FAILED.
     process: run each task in a process of its own, which can be stopped hard.
+    env: variables for that process, beside PATH, HOME, locale and the like; nothing else is passed on.
     join_ms: join pieces of text that come within this time into one event.
     concurrency, queue: runs at the same time, and messages that may wait; then 429.
     wall_s, silence_s: longest run, and longest time without an emission; then FAILED.
@@ -68,6 +70,7 @@ class Agent:
         parallel: bool = False,
         on_crash: Literal["resume", "fail"] = "resume",
         process: bool = False,
+        env: Mapping[str, str] | None = None,
         join_ms: float = 0,
         concurrency: int | None = None,
         queue: int = Limits().queue,
@@ -96,6 +99,7 @@ class Agent:
         self.parallel = parallel
         self.on_crash = on_crash
         self.process = process
+        self.env = dict(env or {})
         self.join_s = join_ms / 1000
         self.concurrency = concurrency
         self.queue = queue
@@ -149,7 +153,13 @@ class Agent:
 
     def hosted(self) -> HostedFunction:
         handler = self._handler()
-        call: Call = AsyncCall(handler, self.join_s) if _is_async(handler) else ThreadCall(handler, self.join_s)
+        call: Call
+        if self.process:
+            call = ProcessCall(inspect.getfile(handler), self.id, self.join_s, self.env)
+        elif _is_async(handler):
+            call = AsyncCall(handler, self.join_s)
+        else:
+            call = ThreadCall(handler, self.join_s)
         return HostedFunction(self.profile, call)
 
     def _handler(self) -> Handler:

@@ -187,8 +187,7 @@ class ThreadTask(AgentTask):
         return self._do(self._run.record(name, occurrence, result))
 
     async def _recall(self, name: str) -> tuple[bool, Any]:
-        self._run.flush_text()
-        return self._run.recall(name)
+        return await self._run.begin_step(name)
 
     def reply(self, says: Says) -> None:
         async def reply() -> None:

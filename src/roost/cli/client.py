@@ -152,7 +152,7 @@ class Client:
             return Failed(f"{self.url} answers, but not as a Roost host does (HTTP {status}). Is --url right?")
         reason = next((detail.reason for detail in error.details if detail.reason), "")
         if reason == "AGENT_NOT_FOUND":
-            return Refused(f"there is no such agent at {self.url}; it has {self.names()}", status, reason)
+            return Refused(f"{error.message.partition(';')[0]}; {self.url} has {self.names()}", status, reason)
         said = f"{error.message} ({reason})" if reason else error.message
         return Refused(said + self._advice(status, reason), status, reason)
 

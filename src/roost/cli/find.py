@@ -16,8 +16,7 @@ def default_agent(client: Client) -> str:
     card = client.parsed_card()
     if card.supported_interfaces and all(extension.uri != FLEET for extension in card.capabilities.extensions):
         return card.supported_interfaces[0].tenant
-    names = ", ".join(agent.name for agent in agents)
-    raise Failed(f"say to which agent: roost send AGENT TEXT. {client.url} has {names}", USAGE)
+    raise Failed(f"say to which agent: roost send AGENT TEXT. {client.url} has {client.names()}", USAGE)
 
 
 def agent_of(client: Client, task_id: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from roost.cli.client import Client, Event
 from roost.cli.errors import Dropped, Failed, Refused, Unreachable
 from roost.cli.options import command
-from roost.protocol.codec import encode
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import SendMessageRequest, StreamResponse, Task, TaskStatus
 
@@ -81,8 +80,7 @@ class Follow:
         task = self.client.parsed(Task, body)
         if task.status.state not in TERMINAL:
             raise refused
-        response = StreamResponse(task=task)
-        return Event(None, encode(response), response)
+        return Event(None, b'{"task":%b}' % body, StreamResponse(task=task))
 
     def _seen(self, event: Event) -> Event:
         response = event.response

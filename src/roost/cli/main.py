@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from roost._version import VERSION
-from roost.cli.serve import Failed, serve
+from roost.cli.agents import agents, card
+from roost.cli.config import config
+from roost.cli.errors import Failed
+from roost.cli.new import new
+from roost.cli.output import plain
+from roost.cli.send import send
+from roost.cli.serve import serve
+from roost.cli.tasks import cancel, tasks
+from roost.cli.watch import watch
 from roost.settings import DOCS
 
 app = typer.Typer(
@@ -67,9 +75,13 @@ def serve_command(
     serve(paths, flags, reload=reload)
 
 
+for command in (agents, card, send, tasks, watch, cancel, new, config):
+    app.command()(command)
+
+
 def main() -> None:
     try:
-        app()
+        app(prog_name="roost")
     except Failed as error:
-        print(f"roost: {error}", file=sys.stderr)
-        sys.exit(1)
+        print(f"roost: {plain(str(error))}", file=sys.stderr)
+        sys.exit(error.code)

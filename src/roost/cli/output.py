@@ -40,15 +40,19 @@ def json_line(body: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """The first column is for copying, so it is never cut; the last one gives way."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, cut: bool = False) -> None:
+    """Where the terminal is narrow the last column gives way: it is folded, or cut."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        last = index == len(columns) - 1
-        shown.add_column(column, no_wrap=True, overflow="ellipsis" if last else "ignore")
-    for row in rows:
-        shown.add_row(*(Text(one_line(cell)) for cell in row))
+    for column in columns[:-1]:
+        shown.add_column(column, no_wrap=True)
+    shown.add_column(columns[-1])
+    for *cells, last in rows:
+        shown.add_row(*map(_cell, cells), Text(one_line(last), no_wrap=cut, overflow="ellipsis"))
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(shown)
+
+
+def _cell(text: str) -> Text:
+    return Text(one_line(text))
 
 
 def word(state: TaskState) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import watchfiles
 from roost import settings as config
 from roost.cli import logs
 from roost.cli.banner import banner
+from roost.cli.errors import Failed
 from roost.fleet.loader import LoadError, is_single_file, load
 from roost.host import Host, HostError, check_bind
 from roost.settings import SettingError, Settings
@@ -23,10 +25,6 @@ from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import StoreInUse
 
 BACKLOG = 2048
-
-
-class Failed(Exception):
-    """The host cannot start; the message tells the user what to do."""
 
 
 def serve(sources: Sequence[str], flags: dict[str, Any], *, reload: bool) -> None:
@@ -96,7 +94,11 @@ class _Server(uvicorn.Server):
         self.listener = listener
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.roost.start()
+        try:
+            await self.roost.start()
+        except (OSError, sqlite3.Error) as error:
+            data = self.settings.data
+            raise Failed(f"cannot keep the journal in {data}: {error}. Choose another folder with --data") from error
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)

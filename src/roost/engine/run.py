@@ -182,16 +182,14 @@ class Run:
     # What waits for its commit
 
     async def step(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        self.check()
         occurrence = self.occurrences.get(name, 0)
-        known, result = self.recall(name)
-        if known:
-            return result
-        self.flush_text()
-        return await self.record(name, occurrence, await work())
+        known, result = await self.begin_step(name)
+        return result if known else await self.record(name, occurrence, await work())
 
-    def recall(self, name: str) -> tuple[bool, Any]:
-        """Begin a step: (True, its result) if the journal has it."""
+    async def begin_step(self, name: str) -> tuple[bool, Any]:
+        """(True, its result) if the journal has it."""
+        self.check()
+        self.flush_text()
         occurrence = self.occurrences.get(name, 0)
         self.occurrences[name] = occurrence + 1
         if (name, occurrence) in self.steps:

@@ -1,0 +1,69 @@
+"""`roost watch`: follow a task to its end, through drops and restarts."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from roost.cli.client import Client
+from roost.cli.errors import ERROR, INTERRUPTED
+from roost.cli.find import agent_of
+from roost.cli.follow import Follow
+from roost.cli.options import DEFAULT_URL, Json, OfAgent, Token, Url, command
+from roost.cli.output import Lines, text_of, word
+from roost.cli.transcript import Screen, Transcript
+from roost.protocol.states import PAUSED, TERMINAL
+from roost.protocol.types import TaskState
+
+
+def watch(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")],
+    agent: OfAgent = "",
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    as_json: Json = False,
+) -> None:
+    """Show a task as it goes on, until it ends. A lost connection is taken up again where it was."""
+    client = Client(url, token)
+    screen: Screen = Lines() if as_json else Transcript(known=False)
+    follow = Follow(client, agent or agent_of(client, task), task, screen.note)
+    try:
+        for event in follow.watch():
+            screen.show(event)
+            if _asks(follow) and not event.response.artifact_update:
+                answer = command(client.url, "send", follow.agent, "your answer", "--task", task)
+                screen.note(f"the task waits for an answer: {answer}")
+    except KeyboardInterrupt:
+        screen.end()
+        screen.note(goes_on(follow))
+        raise typer.Exit(INTERRUPTED) from None
+    screen.end()
+    conclude(follow, screen)
+
+
+def conclude(follow: Follow, screen: Screen) -> NoReturn:
+    """Say how the task ended, and exit accordingly."""
+    status = follow.status
+    if status is None:
+        raise typer.Exit
+    completed = status.state is TaskState.COMPLETED
+    why = f": {text_of(status.message.parts).strip()}" if status.message is not None and not completed else ""
+    screen.note(f"task {follow.task_id} {word(status.state)}{why}")
+    raise typer.Exit(0 if completed else ERROR)
+
+
+def goes_on(follow: Follow) -> str:
+    """What a user who stops looking should know."""
+    task = (follow.task_id, "--agent", follow.agent)
+    url = follow.client.url
+    if follow.status is not None and follow.status.state in TERMINAL:
+        return f"task {follow.task_id} is over: {command(url, 'watch', *task)} shows it"
+    return (
+        f"task {follow.task_id} goes on: {command(url, 'watch', *task)} follows it,"
+        f" {command(url, 'cancel', *task)} ends it"
+    )
+
+
+def _asks(follow: Follow) -> bool:
+    return follow.status is not None and follow.status.state in PAUSED
