@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
 
+from roost.engine.live import OUTPUT
 from roost.engine.media import accepts
-from roost.engine.run import OUTPUT, Run, Unwind
+from roost.engine.run import Run, Unwind
 from roost.protocol.entries import Received
 from roost.protocol.types import Artifact, JSONObject, Message, Part, TaskState
 

@@ -53,25 +53,16 @@ class App:
         if root_path and path.startswith(root_path):
             path = path[len(root_path) :] or "/"
         request = Request(scope, receive, send, path)
-        status = 499
-
-        async def counted(message: dict[str, object]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = int(str(message["status"]))
-            await send(message)
-
-        request.send = counted  # type: ignore[assignment]  # a narrower message type
         try:
             await self._serve(request)
         except ClientGone:
             return
         except Exception as error:
-            if request.started:
+            if request.status:
                 raise
             await respond(request, self._error(request, known(error, request)))
         finally:
-            self.requests.count(request.route, request.method, status)
+            self.requests.count(request.route, request.method, request.status or 499)
 
     async def _serve(self, request: Request) -> None:
         self.guard.check(request)

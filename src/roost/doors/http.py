@@ -23,7 +23,7 @@ class ClientGone(Exception):
 
 
 class Request:
-    __slots__ = ("extensions", "headers", "method", "path", "receive", "route", "scope", "send", "started")
+    __slots__ = ("extensions", "headers", "method", "path", "receive", "route", "scope", "send", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         self.scope = scope
@@ -36,8 +36,8 @@ class Request:
         """URIs that the client asked for and the agent has: echoed in the answer."""
         self.route = "unmatched"
         """The route's template, for metrics."""
-        self.started = False
-        """An answer has begun: no error can be sent any more."""
+        self.status = 0
+        """Of the answer; once it has begun no error can be sent any more."""
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
@@ -98,7 +98,7 @@ async def respond(request: Request, response: Response) -> None:
     ]
     if request.extensions:
         headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
-    request.started = True
+    request.status = response.status
     await request.send({"type": "http.response.start", "status": response.status, "headers": headers})
     body = b"" if request.method == "HEAD" else response.body
     await request.send({"type": "http.response.body", "body": body})

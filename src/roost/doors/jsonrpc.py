@@ -71,7 +71,7 @@ async def serve(call: Call) -> None:
     except ClientGone:
         raise
     except Exception as error:
-        if request.started:
+        if request.status:
             raise
         await respond(request, rpc_error(known(error, request), request_id))
 

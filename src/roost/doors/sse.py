@@ -53,7 +53,7 @@ async def send_stream(
     line = b"" if stream.position is None else b"id: %d\n" % stream.position
     first = b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix)
     follower = stream.follower
-    request.started = True
+    request.status = 200
     send = request.send
     watcher: asyncio.Task[None] | None = None
     try:

@@ -27,13 +27,13 @@ _entropy = _Entropy()
 os.register_at_fork(after_in_child=_entropy.reset)
 
 
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
 def new_id() -> str:
-    raw = int.from_bytes(_entropy.take(), "big")
-    value = (time.time_ns() // 1_000_000) << 80 | raw
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    noise = _entropy.take().hex()
+    ms = f"{time.time_ns() // 1_000_000:012x}"
+    return f"{ms[:8]}-{ms[8:]}-7{noise[:3]}-{_VARIANT[noise[3]]}{noise[4:7]}-{noise[7:19]}"
 
 
 def now_us() -> int:

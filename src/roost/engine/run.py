@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from roost.engine.ids import new_id, now_us
-from roost.engine.live import LiveTask
+from roost.engine.live import OUTPUT, LiveTask
 from roost.engine.ports import HostedAgent
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
@@ -33,8 +33,6 @@ from roost.protocol.types import (
 
 log = logging.getLogger("roost.engine")
 
-OUTPUT = "output"
-"""The artifact that collects what an agent yields."""
 YIELD_EVERY = 32
 MAX_UNCOMMITTED = 256
 MAX_UNCOMMITTED_BYTES = 1024 * 1024
@@ -50,33 +48,34 @@ class StepTooLarge(ValueError):
 
 
 class Run:
+    barrier = 0
+    ordinal = 0
+    emitted = 0
+    asked = 0
+    dead = False
+    """Nothing that this run still says is believed."""
+    cancelled = False
+    stopped = False
+    """The runner wants it to end; a thread sees this at its next call."""
+    failure: str | None = None
+    """Why the runner stopped it: a limit was exceeded."""
+    decision: asyncio.Future[bytes | None] | None = None
+    """Of a direct agent: the reply, or None when it became a task."""
+    join_timer: asyncio.TimerHandle | None = None
+    task: asyncio.Task[None] | None = None
+    stopping: asyncio.Task[None] | None = None
+
     def __init__(self, live: LiveTask, hosted: HostedAgent, received: list[Received]) -> None:
         self.live = live
         self.hosted = hosted
         self.received = received
         """All messages of the task, oldest first."""
         self.steps: dict[tuple[str, int], Any] = {}
-        self.barrier = 0
         self.base: dict[str, Artifact | None] = {}
         """Artifacts that a dead run touched after the barrier, as they were at the barrier."""
-        self.ordinal = 0
-        self.asked = 0
         self.occurrences: dict[str, int] = {}
         self.started: set[str] = set()
         self.joined: list[str] = []
-        self.join_timer: asyncio.TimerHandle | None = None
-        self.emitted = 0
-        self.dead = False
-        """Nothing that this run still says is believed."""
-        self.cancelled = False
-        self.stopped = False
-        """The runner wants it to end; a thread sees this at its next call."""
-        self.failure: str | None = None
-        """Why the runner stopped it: a limit was exceeded."""
-        self.decision: asyncio.Future[bytes | None] | None = None
-        """Of a direct agent: the reply, or None when it became a task."""
-        self.task: asyncio.Task[None] | None = None
-        self.stopping: asyncio.Task[None] | None = None
 
     def replay(self, records: list[Entry]) -> None:
         """Learn from the journal what was said and done before."""
@@ -92,7 +91,12 @@ class Run:
     def text(self, piece: str, join_s: float = 0.0) -> None:
         """A piece of text, appended to the artifact `output`; small ones may be joined for a while."""
         if not join_s:
-            self.artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text=piece)]), append=True)
+            if not self._fresh():
+                self.started.add(OUTPUT)
+            elif OUTPUT in self.started and not self.base:
+                self.live.write_piece(now_us(), piece)
+            else:
+                self._write_artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text=piece)]), True, False, None)
             return
         self.check()
         self.ordinal += 1
@@ -156,12 +160,15 @@ class Run:
 
     def _fresh(self) -> bool:
         """Count an emission; False if the journal has it already."""
-        self.check()
-        self.flush_text()
+        if self.dead or self.live.lost or self.live.state in TERMINAL:
+            raise Unwind
+        if self.join_timer is not None:
+            self.flush_text()
         self.ordinal += 1
         if self.ordinal <= self.barrier:
             return False
-        self.decide_task()
+        if self.decision is not None:
+            self.decide_task()
         self.live.ordinal = self.ordinal
         self.emitted += 1
         return True
@@ -169,11 +176,13 @@ class Run:
     async def pace(self) -> None:
         """Let others run, and wait while too much of this task is uncommitted."""
         live = self.live
-        if live.uncommitted >= MAX_UNCOMMITTED or live.uncommitted_bytes >= MAX_UNCOMMITTED_BYTES:
+        if (
+            len(live.entries) + len(live.flying) >= MAX_UNCOMMITTED
+            or live.size + live.flying_bytes >= MAX_UNCOMMITTED_BYTES
+        ):
             await live.commit()
         elif self.emitted % YIELD_EVERY == 0:
             await asyncio.sleep(0)
-        self.check()
 
     def check(self) -> None:
         if self.dead or self.live.lost or self.live.state in TERMINAL:

@@ -6,7 +6,7 @@ entries hang off the seq before them, numbered by `sub`, and are shown to nobody
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -61,4 +61,4 @@ class AttemptRecord(Struct):
 
 def link(chain: bytes, seq: int, sub: int, kind: str, data: bytes, time: int, ordinal: int) -> bytes:
     """The chain after this entry: SHA-256 over the chain before it and all that the entry says."""
-    return hashlib.sha256(b"%b%s %d %d %d %d\n%b" % (chain, kind.encode(), seq, sub, time, ordinal, data)).digest()
+    return sha256(b"%b%b %d %d %d %d\n%b" % (chain, kind.encode(), seq, sub, time, ordinal, data)).digest()

@@ -120,7 +120,7 @@ class InvalidRequest(A2AError):
 
 
 class MethodNotFound(A2AError):
-    code, http, grpc, reason = -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"
+    code, http, grpc, reason = -32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"
     title = "Method not found"
 
 
@@ -130,7 +130,7 @@ class InvalidParams(A2AError):
 
 
 class InternalError(A2AError):
-    code, http, grpc, reason = -32603, 500, "INTERNAL", "INTERNAL"
+    code, http, grpc, reason = -32603, 500, "INTERNAL", "INTERNAL_ERROR"
     title = "Internal error"
 
 

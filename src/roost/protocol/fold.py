@@ -13,6 +13,7 @@ from roost.protocol.states import PAUSED
 from roost.protocol.types import (
     Artifact,
     Message,
+    Part,
     StreamResponse,
     Task,
     TaskArtifactUpdateEvent,
@@ -58,6 +59,14 @@ def apply_artifact(task: Task, event: TaskArtifactUpdateEvent) -> None:
                 task.artifacts[index] = _own(update)
             return
     task.artifacts.append(_own(update))
+
+
+def apply_part(task: Task, artifact_id: str, part: Part) -> None:
+    """The same as an artifact event that appends this one part to an artifact that exists."""
+    for artifact in task.artifacts:
+        if artifact.artifact_id == artifact_id:
+            artifact.parts.append(part)
+            return
 
 
 def apply_message(task: Task, received: Received) -> None:
