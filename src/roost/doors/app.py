@@ -6,6 +6,7 @@ are no ordinary ones and this is the hot path: see docs/adr/0003-own-dispatch.md
 
 from __future__ import annotations
 
+import logging
 import time
 from urllib.parse import quote
 
@@ -24,6 +25,8 @@ from roost.fleet.cards import ServedCard
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError, AgentNotFound, MethodNotAllowed, RouteNotFound
+
+log = logging.getLogger("roost.doors")
 
 CARD_PATH = "/.well-known/agent-card.json"
 
@@ -63,6 +66,8 @@ class App:
             await respond(request, self._error(request, known(error, request)))
         finally:
             self.requests.count(request.route, request.method, request.status or 499)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s %s %d", request.method, request.path, request.status or 499)
 
     async def _serve(self, request: Request) -> None:
         self.guard.check(request)

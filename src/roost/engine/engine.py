@@ -49,6 +49,7 @@ log = logging.getLogger("roost.engine")
 R = TypeVar("R")
 
 CANCEL_WAIT_S = 5.0
+MAX_CONTEXT_ID = 256
 
 
 class Answer(NamedTuple):
@@ -75,7 +76,7 @@ class Engine:
         self.committer = Committer(store, self.stats)
         self.runner = Runner(worker, self._released)
         self.lives: dict[str, LiveTask] = {}
-        self.loading: dict[str, asyncio.Future[LiveTask | None]] = {}
+        self.loading: dict[str, asyncio.Task[bool]] = {}
         self.accepting = True
         self.recovering: asyncio.Task[None] | None = None
 
@@ -96,7 +97,8 @@ class Engine:
         self.drain()
         if self.recovering is not None:
             self.recovering.cancel()
-        await self.runner.close()
+        for live in await self.runner.close():
+            live.release()
         await self.committer.close()
         for live in list(self.lives.values()):
             live.refused(Unavailable("the host is shutting down; connect again to go on"))
@@ -230,6 +232,10 @@ class Engine:
         modes = [] if configuration is None else configuration.accepted_output_modes
         if message.task_id:
             return await self._accept_answer(principal, lane, request, modes, extensions)
+        if len(message.context_id) > MAX_CONTEXT_ID:
+            raise InvalidParams(
+                f"message.contextId is longer than {MAX_CONTEXT_ID} characters", field="message.contextId"
+            )
         now = now_us()
         context_id = message.context_id or new_id()
         new = NewTask(new_id(), Scope(principal.tenant, principal.owner, agent), context_id, now)
@@ -312,24 +318,26 @@ class Engine:
         return live
 
     async def load(self, task_id: str) -> LiveTask | None:
-        live = self.lives.get(task_id)
-        if live is None:
+        """The one live object of a task, held; from the journal if nothing was happening to it."""
+        while True:
+            live = self.lives.get(task_id)
+            if live is not None:
+                live.busy += 1
+                return live
             loading = self.loading.get(task_id)
             if loading is None:
-                loading = self.loading[task_id] = asyncio.ensure_future(
-                    recovery.restore(self.store, task_id, self.committer.touch)
-                )
-                try:
-                    live = await loading
-                finally:
-                    del self.loading[task_id]
-                if live is not None:
-                    self.lives[task_id] = live
-            else:
-                live = await asyncio.shield(loading)
-        if live is not None:
-            live.busy += 1
-        return live
+                loading = self.loading[task_id] = asyncio.get_running_loop().create_task(self._restore(task_id))
+            if not await asyncio.shield(loading):
+                return None
+
+    async def _restore(self, task_id: str) -> bool:
+        try:
+            live = await recovery.restore(self.store, task_id, self.committer.touch)
+            if live is not None:
+                self.lives[task_id] = live
+            return live is not None
+        finally:
+            del self.loading[task_id]
 
     async def split_task(self, task_id: str) -> tuple[bytes, bytes]:
         return await self._look(task_id, lambda task, _: split(task))

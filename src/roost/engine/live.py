@@ -172,6 +172,13 @@ class LiveTask:
         self.worker = worker
         self.head_moved = True
 
+    def release(self) -> None:
+        """Leave a task that is not over to whoever comes next: no one works on it, and nothing went wrong."""
+        if not self.lost and self.state not in SETTLED:
+            self.worker = None
+            self.head_moved = True
+            self._touched()
+
     def show(self) -> None:
         """From here on it is a task to everyone, not a direct exchange."""
         self.hidden = False

@@ -70,11 +70,14 @@ async def prepare(journal: Journal, run: Run) -> int:
 async def recover(engine: Engine) -> None:
     """Go on with every task whose worker is gone."""
     agents = list(engine.runner.lanes)
+    tried: set[str] = set()
     while agents and engine.accepting:
         orphans = await engine.store.orphans(engine.worker, agents, ORPHANS)
-        if not orphans:
+        fresh = [task_id for task_id in orphans if task_id not in tried]
+        if not fresh:
             return
-        for task_id in orphans:
+        for task_id in fresh:
+            tried.add(task_id)
             await _take_over(engine, task_id)
 
 
@@ -87,6 +90,7 @@ async def _take_over(engine: Engine, task_id: str) -> None:
         if fence is None:
             live.lost = True
             return
+        handed_over = live.worker is None
         live.fence = live.held_fence = fence
         live.worker = engine.worker
         lane = engine.runner.lanes[live.new.scope.agent]
@@ -99,9 +103,11 @@ async def _take_over(engine: Engine, task_id: str) -> None:
             return
         if lane.hosted.profile.resume:
             await _replace_unrecorded(engine.store, run)
-            live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(attempts + 1, engine.worker))
-            await live.commit()
-            log.info("task %s goes on after its worker was lost, attempt %d", task_id, attempts + 1)
+            if not handed_over:
+                live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(attempts + 1, engine.worker))
+                await live.commit()
+            how = "handed over" if handed_over else f"its worker was lost, attempt {attempts + 1}"
+            log.info("task %s goes on: %s", task_id, how, extra=run.about)
         live.busy += 1
         asyncio.get_running_loop().call_later(BACKOFF_S[attempts], _resubmit, engine, live, run)
     finally:
@@ -120,7 +126,7 @@ def _interrupted(run: Run, attempts: int) -> None:
         if run.hosted.profile.resume
         else "The host was interrupted while this task was running, and this agent cannot be called twice."
     )
-    log.warning("task %s: %s", run.live.new.id, text)
+    log.warning("task %s: %s", run.live.new.id, text, extra=run.about)
     run.live.write_status(now_us(), TaskState.FAILED, run.message([Part(text=text)]))
 
 

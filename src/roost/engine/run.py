@@ -253,6 +253,12 @@ class Run:
             if self.live.state is TaskState.SUBMITTED and self.hosted.profile.resume:
                 self.live.write_status(now_us(), TaskState.WORKING)
 
+    @property
+    def about(self) -> dict[str, str]:
+        """For logs: whose task this is."""
+        scope = self.live.new.scope
+        return {"task": self.live.new.id, "agent": scope.agent, "principal": scope.owner}
+
     def message(self, parts: list[Part], metadata: JSONObject | None = None) -> Message:
         """A message of the agent's in this task."""
         return Message(
@@ -266,5 +272,10 @@ class Run:
 
     def report_unused(self) -> None:
         for name, occurrence in self.steps:
-            log.warning("task %s: step %r #%d is on record, but this run never asked for it",
-                        self.live.new.id, name, occurrence)  # fmt: skip
+            log.warning(
+                "task %s: step %r #%d is on record, but this run never asked for it",
+                self.live.new.id,
+                name,
+                occurrence,
+                extra=self.about,
+            )

@@ -60,18 +60,22 @@ class Runner:
         run.stopping = loop.create_task(self._stop(run))
         return True
 
-    async def close(self) -> None:
+    async def close(self) -> list[LiveTask]:
         """Stop all runs without ending their tasks: the journal has what is needed to go on."""
         self.closing = True
+        lives = [run.live for _, run in self.runs.values()]
         tasks = [run.task for _, run in self.runs.values() if run.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=5)
-        for _, run in list(self.runs.values()):
+        for _, run in self.runs.values():
             run.dead = True
+        return lives
 
     def _launch(self, lane: Lane, run: Run) -> None:
+        if self.closing:
+            return  # it stays in the journal, for the next host
         run.task = asyncio.get_running_loop().create_task(self._serve(lane, run))
 
     async def _serve(self, lane: Lane, run: Run) -> None:
@@ -84,7 +88,7 @@ class Runner:
         except asyncio.CancelledError:
             self._stopped(run)
         except A2AError as error:
-            log.warning("task %s: %s", run.live.new.id, error.message)
+            log.warning("task %s: %s", run.live.new.id, error.message, extra=run.about)
         except Exception as error:
             self._failed(run, error)
         else:
@@ -130,7 +134,7 @@ class Runner:
                     if wall_left <= 0
                     else f"The agent was silent for longer than {silence_s:g} s."
                 )
-                log.warning("task %s: %s", run.live.new.id, run.failure)
+                log.warning("task %s: %s", run.live.new.id, run.failure, extra=run.about)
                 self._finish(run, TaskState.FAILED, run.failure)
                 run.dead = True
                 if run.task is not None:
@@ -142,7 +146,7 @@ class Runner:
         try:
             await run.hosted.cancel(run)
         except Exception:
-            log.exception("task %s: the agent's cancel() failed", run.live.new.id)
+            log.exception("task %s: the agent's cancel() failed", run.live.new.id, extra=run.about)
         if run.task is not None:
             run.task.cancel()
 
@@ -168,7 +172,7 @@ class Runner:
             run.live.new.id,
             error_id,
             "".join(traceback.format_exception(error)),
-            extra={"task": run.live.new.id, "agent": run.hosted.profile.id, "error_id": error_id},
+            extra={**run.about, "error_id": error_id},
         )
         self._finish(run, TaskState.FAILED, f"The agent failed. Error id: {error_id}")
 
