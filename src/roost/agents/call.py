@@ -24,6 +24,16 @@ class AsyncCall:
         self.generates = inspect.isasyncgenfunction(handler)
 
     async def __call__(self, run: Run) -> None:
+        try:
+            await self._call(run)
+        except Exception:
+            run.flush_text()
+            raise
+        except SystemExit as error:
+            raise AgentExited("the agent's function wants to exit; it is the host's process") from error
+        run.flush_text()
+
+    async def _call(self, run: Run) -> None:
         task = AgentTask(run, self.join_s)
         if not self.generates:
             emit(run, await self.handler(task), 0)
@@ -35,7 +45,6 @@ class AsyncCall:
                 await run.pace()
         finally:
             await said.aclose()
-        run.flush_text()
 
 
 class ThreadCall:
@@ -76,6 +85,9 @@ class ThreadCall:
             await asyncio.wait([done])
             done.exception()
             raise
+        except Exception:
+            run.flush_text()
+            raise
         emit(run, result, 0)
         run.flush_text()
 
@@ -91,14 +103,14 @@ class ThreadCall:
         return None
 
 
-class ThreadFailed(Exception):
-    """A function in a thread ended by an exception that a future cannot carry."""
+class AgentExited(Exception):
+    """A function ended by an exception that means something else on the event loop."""
 
 
 def _carried(error: BaseException) -> BaseException:
     """StopIteration and exits mean something else on the loop: they travel as the cause of another."""
     if isinstance(error, (Exception, Unwind)) and not isinstance(error, StopIteration):
         return error
-    carried = ThreadFailed(f"the agent's function raised {type(error).__name__}")
+    carried = AgentExited(f"the agent's function raised {type(error).__name__}")
     carried.__cause__ = error
     return carried

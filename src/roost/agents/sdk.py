@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from roost.agents.agent import ID, AgentDefinitionError
 from roost.engine.ports import Limits, Profile
 from roost.engine.run import Run
 from roost.protocol.codec import convert, encode
-from roost.protocol.states import SETTLED
+from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import (
     AgentExtension,
     AgentProvider,
@@ -27,6 +28,8 @@ from roost.protocol.types import (
     TaskState,
     TaskStatusUpdateEvent,
 )
+
+log = logging.getLogger("roost.agents")
 
 _parse: Callable[..., Any] = json_format.Parse
 _to_dict: Callable[..., Any] = json_format.MessageToDict
@@ -119,6 +122,9 @@ class _JournalQueue(EventQueue):
 
     async def enqueue_event(self, event: Any) -> None:
         run = self._run
+        if run.live.state in TERMINAL and not run.dead:
+            log.warning("task %s is over; what its executor still says is ignored", run.live.new.id, extra=run.about)
+            return
         if isinstance(event, pb.Message):
             self._message(convert(Message, _json(event)))
         elif isinstance(event, pb.Task):
@@ -140,13 +146,8 @@ class _JournalQueue(EventQueue):
 
     def _message(self, message: Message) -> None:
         """A message and no task if it is the first thing; later it is how the task ended."""
-        run = self._run
-        if run.decision is not None and not run.decision.done():
-            message.context_id = message.context_id or run.live.new.context_id
-            message.task_id = ""
-            run.reply(message)
-        else:
-            run.status(TaskState.COMPLETED, message)
+        message.context_id = message.context_id or self._run.live.new.context_id
+        self._run.reply(message)
 
     def _task(self, task: Task) -> None:
         self._run.decide_task()

@@ -6,13 +6,16 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from roost.engine.live import OUTPUT
 from roost.engine.media import accepts
 from roost.engine.run import Run, Unwind
+from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Received
 from roost.protocol.types import Artifact, JSONObject, Message, Part, TaskState
 
@@ -50,7 +53,12 @@ class AgentTask:
     def __init__(self, run: Run, join_s: float) -> None:
         self._run = run
         self._join_s = join_s
-        self._received: Received = run.received[0]
+        self._given: Received = run.received[0]
+
+    @cached_property
+    def _received(self) -> Received:
+        """The agent's own copy: what it does to its message must not reach the task's history."""
+        return decoder(Received)(encode(self._given))
 
     @property
     def id(self) -> str:
@@ -67,7 +75,7 @@ class AgentTask:
     @property
     def text(self) -> str:
         """The message's text parts, joined by newlines."""
-        return self._received.message.text
+        return self._given.message.text
 
     @property
     def parts(self) -> list[Part]:
@@ -86,11 +94,11 @@ class AgentTask:
     @property
     def extensions(self) -> list[str]:
         """URIs of the extensions that the client activated."""
-        return self._received.extensions
+        return list(self._given.extensions)
 
     def accepts(self, media_type: str) -> bool:
         """May the client be given this type? True where it named none."""
-        return accepts(self._received.accepted_output_modes, media_type)
+        return accepts(self._given.accepted_output_modes, media_type)
 
     @property
     def step_key(self) -> str:
@@ -127,7 +135,7 @@ class AgentTask:
             try:
                 if inspect.iscoroutinefunction(fn):
                     return await fn(*args, **kwargs)
-                result = await asyncio.to_thread(fn, *args, **kwargs)
+                result = await asyncio.to_thread(_called, fn, *args, **kwargs)
                 return await result if inspect.isawaitable(result) else result
             finally:
                 _step_key.reset(token)
@@ -135,10 +143,11 @@ class AgentTask:
         return await self._run.step(name, work)
 
     def reply(self, says: Says) -> None:
-        """Answer with a message and no task: the first and last thing of an Agent(direct=True)."""
-        message = self._run.message(as_parts(says))
-        message.task_id = ""
-        self._run.reply(message)
+        """Answer with a message and no task: the first and last thing of an Agent(direct=True).
+
+        After other emissions, a second or a crash there is a task; it ends COMPLETED with the message.
+        """
+        self._run.reply(self._run.message(as_parts(says)))
         raise Unwind
 
     def done(self, says: Says) -> None:
@@ -223,19 +232,33 @@ def emit(run: Run, value: Any, join_s: float) -> None:
         if value:
             run.text(value, join_s)
     elif isinstance(value, Artifact):
-        run.artifact(value, append=False)
+        parts = [as_part(part) for part in value.parts]
+        run.artifact(replace(value, parts=parts, metadata=_copied(value.metadata)), append=False)
     elif value is not None:
         run.artifact(Artifact(artifact_id=OUTPUT, parts=[as_part(value)]), append=True)
 
 
 def as_part(value: Any) -> Part:
+    """A part of our own: the author may go on changing the value, the journal has it as it was."""
     if isinstance(value, Part):
-        return value
+        return replace(value, data=_copied(value.data), metadata=_copied(value.metadata))
     if isinstance(value, str):
         return Part(text=value)
     if isinstance(value, (bytes, bytearray)):
         return Part(raw=bytes(value), media_type="application/octet-stream")
-    return Part(data=value)
+    return Part(data=_copied(value))
+
+
+def _copied(value: Any) -> Any:
+    """As JSON has it, which is how everyone will read it."""
+    return value if value is None or value is UNSET else decoder(object)(encode(value))
+
+
+def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("the step raised StopIteration") from error  # a future would never end with it
 
 
 def as_parts(says: Says) -> list[Part]:

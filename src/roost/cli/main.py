@@ -14,7 +14,6 @@ from roost.cli.errors import Failed
 from roost.cli.new import new
 from roost.cli.output import plain
 from roost.cli.send import send
-from roost.cli.serve import serve
 from roost.cli.tasks import cancel, tasks
 from roost.cli.watch import watch
 from roost.settings import DOCS
@@ -59,6 +58,8 @@ def serve_command(
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a file changes.")] = False,
 ) -> None:
     """Serve agents until stopped."""
+    from roost.cli.serve import serve  # with a web server that no other command needs
+
     flags = {
         "host": host,
         "port": port,

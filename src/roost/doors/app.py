@@ -93,15 +93,19 @@ class App:
         if below in ("", "/") or below == f"/{agent}":
             request.route = prefix + "/"
             if request.method != "POST":
-                raise MethodNotAllowed("This is the JSON-RPC path: POST to it. The card is at " + CARD_PATH)
-            negotiate_extensions(request, profile)
+                raise MethodNotAllowed(
+                    "This is the JSON-RPC path: POST to it. The card is at " + CARD_PATH, metadata={"allow": "POST"}
+                )
             await routes.RPC.handler(Call(self.context, request, agent, {}))
             return
-        found = routes.match(request.method, below)
+        found = routes.match(request.method, below, agent)
         if found.route is None:
             request.route = f"{prefix}/*"
             if found.allowed:
-                raise MethodNotAllowed(f"{request.method} is not for this path; {', '.join(found.allowed)} is")
+                allowed = ", ".join(found.allowed)
+                raise MethodNotAllowed(
+                    f"{request.method} is not for this path; {allowed} is", metadata={"allow": allowed}
+                )
             raise RouteNotFound(f"There is nothing at {request.method} {below[:200]} of agent {agent!r}")
         request.route = prefix + found.route.template
         check_version(request)
@@ -184,14 +188,19 @@ class App:
         return f"{scheme}://{place}{quote(request.scope.get('root_path', ''))}"
 
     def _error(self, request: Request, error: A2AError) -> Response:
-        if request.method == "POST" and request.route.endswith("/"):
-            return rpc_error(error, NO_ID)
-        return rest_error(request, error)
+        return rpc_error(error, NO_ID) if _is_rpc(request) else rest_error(request, error)
+
+
+def _is_rpc(request: Request) -> bool:
+    """By its form, whoever is or is not there."""
+    place, _, below = request.path.removeprefix("/agents/").partition("/")
+    at_agent = request.path.startswith("/agents/") and bool(place) and below in ("", place)
+    return request.method == "POST" and (at_agent or "/" in (request.path, request.route))
 
 
 def _only_get(request: Request) -> None:
     if request.method not in ("GET", "HEAD"):
-        raise MethodNotAllowed(f"{request.method} is not for this path; GET is")
+        raise MethodNotAllowed(f"{request.method} is not for this path; GET is", metadata={"allow": "GET, HEAD"})
 
 
 def _unchanged(request: Request, card: ServedCard) -> bool:

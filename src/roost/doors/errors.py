@@ -10,7 +10,7 @@ from roost.doors.http import Headers, Request, Response, preferred_json
 from roost.engine.ids import new_id
 from roost.engine.ports import StoreUnavailable
 from roost.protocol.codec import encode
-from roost.protocol.errors import A2AError, InternalError, Unavailable
+from roost.protocol.errors import A2AError, InternalError, MethodNotAllowed, Unavailable
 
 log = logging.getLogger("roost.doors")
 
@@ -52,4 +52,6 @@ def _headers(error: A2AError) -> Headers:
     headers: Headers = []
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after))
+    if isinstance(error, MethodNotAllowed) and error.metadata is not None:
+        headers.append((b"allow", error.metadata["allow"].encode()))
     return headers

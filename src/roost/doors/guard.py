@@ -27,7 +27,7 @@ class Guard:
 
     def __init__(self, public_url: str, trusted_proxies: list[Network]) -> None:
         self.public_host = _hostname(urlsplit(public_url).netloc) if public_url else ""
-        self.public_origin = public_url.rstrip("/").lower()
+        self.public_origin = "://".join(urlsplit(public_url)[:2]).lower()
         self.trusted = trusted_proxies
         self.known: set[bytes] = set()
 

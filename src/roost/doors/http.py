@@ -91,11 +91,9 @@ class Response(NamedTuple):
 
 
 async def respond(request: Request, response: Response) -> None:
-    headers: Headers = [
-        (b"content-type", response.content_type),
-        (b"content-length", b"%d" % len(response.body)),
-        *response.headers,
-    ]
+    headers: Headers = list(response.headers)
+    if response.status != 304:  # there the length would be that of the whole card
+        headers += [(b"content-type", response.content_type), (b"content-length", b"%d" % len(response.body))]
     if request.extensions:
         headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
     request.status = response.status

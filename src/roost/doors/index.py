@@ -17,14 +17,15 @@ article {{ border: 1px solid var(--line); border-radius: .6rem; padding: 1rem 1.
 pre {{ background: var(--soft); border-radius: .4rem; padding: .7rem; overflow-x: auto; margin: .6rem 0 0; }}
 code {{ font: 13px/1.45 ui-monospace, monospace; }} p {{ margin: .3rem 0; }}
 </style></head><body>
-<h1>Roost</h1><p>{count} behind one A2A 1.0 door. <a href="/agents/">Directory</a> ·
-<a href="/.well-known/agent-card.json">card</a> · <a href="/readyz">ready?</a> · <a href="/metrics">metrics</a></p>
+<h1>Roost</h1><p>{count} behind one A2A 1.0 door. <a href="{base}/agents/">Directory</a> ·
+<a href="{base}/.well-known/agent-card.json">card</a> · <a href="{base}/readyz">ready?</a> ·
+<a href="{base}/metrics">metrics</a></p>
 {agents}
 </body></html>
 """
 
 _AGENT = """<article id="{id}"><h2>{name}</h2><p>{description}</p>
-<p><a href="/agents/{id}/.well-known/agent-card.json">card</a></p>
+<p><a href="{base}/agents/{id}/.well-known/agent-card.json">card</a></p>
 <pre><code>{curl}</code></pre>
 <pre><code>{cli}</code></pre></article>
 """
@@ -61,6 +62,7 @@ def index_page(profiles: list[Profile], base: str) -> bytes:
     agents = "".join(
         _AGENT.format(
             id=escape(profile.id),
+            base=escape(base),
             name=escape(profile.name),
             description=escape(profile.description),
             curl=escape(curl(base, profile.id)),
@@ -69,4 +71,4 @@ def index_page(profiles: list[Profile], base: str) -> bytes:
         for profile in profiles
     )
     count = "1 agent" if len(profiles) == 1 else f"{len(profiles)} agents"
-    return _PAGE.format(count=count, agents=agents).encode()
+    return _PAGE.format(base=escape(base), count=count, agents=agents).encode()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.doors.errors import known, rpc_error
-from roost.doors.guard import check_content_type, check_version
+from roost.doors.guard import check_content_type, check_version, negotiate_extensions
 from roost.doors.http import ClientGone, Response, respond
 from roost.doors.rest import Call, last_event_id, refuse_resume, same_agent
 from roost.doors.sse import send_stream
@@ -47,6 +47,8 @@ class AnyParams(Struct):
 
 
 NO_ID = Raw(b"null")
+MAX_ID = 1024
+"""Every frame of a stream repeats the id."""
 
 
 async def serve(call: Call) -> None:
@@ -59,6 +61,7 @@ async def serve(call: Call) -> None:
         envelope = _envelope(body)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         check_version(request)
+        negotiate_extensions(request, call.context.engine.lane(call.agent).hosted.profile)
         found = METHODS.get(envelope.method)
         if found is None:
             raise MethodNotFound(f"Method {envelope.method[:80]!r} does not exist; A2A 1.0 has {', '.join(METHODS)}")
@@ -89,9 +92,20 @@ def _envelope(body: bytes) -> Envelope:
         raise ParseError(f"Invalid JSON payload: {error}") from None
     if envelope.jsonrpc != "2.0":
         raise InvalidRequest('jsonrpc must be "2.0"', field="jsonrpc")
-    if isinstance(envelope.id, Raw) and bytes(envelope.id)[:1] in (b"{", b"[", b"t", b"f"):
-        raise InvalidRequest("id must be a string, a number or null", field="id")
+    if isinstance(envelope.id, Raw):
+        _check_id(bytes(envelope.id))
     return envelope
+
+
+def _check_id(request_id: bytes) -> None:
+    if request_id[:1] in (b"{", b"[", b"t", b"f"):
+        raise InvalidRequest("id must be a string, a number or null", field="id")
+    if len(request_id) > MAX_ID:
+        raise InvalidRequest(f"id is longer than {MAX_ID} bytes", field="id")
+    try:
+        request_id.decode()  # msgspec does not look into what it leaves raw
+    except UnicodeDecodeError as error:
+        raise ParseError(f"Invalid JSON payload: id: {error}") from None
 
 
 async def _send(call: Call, params: SendMessageRequest, request_id: bytes) -> None:

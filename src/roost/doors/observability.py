@@ -13,6 +13,8 @@ from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
 from roost.protocol.codec import encode
 
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
 
 class Requests:
     """Counts by route template, method and status: labels that cannot grow with the traffic."""
@@ -21,7 +23,7 @@ class Requests:
         self.counts: dict[tuple[str, str, int], int] = {}
 
     def count(self, route: str, method: str, status: int) -> None:
-        key = (route, method, status)
+        key = (route, method if method in METHODS else "other", status)
         self.counts[key] = self.counts.get(key, 0) + 1
 
 
@@ -72,6 +74,7 @@ class Observability:
             "roost_commit_failures", "Commits that the store refused", value=stats.commit_failures
         )
         yield GaugeMetricFamily("roost_open_streams", "Streams open now", value=stats.streams)
+        yield GaugeMetricFamily("roost_live_tasks", "Tasks held in memory now", value=len(self.engine.lives))
         yield self._commit_seconds()
 
     def _commit_seconds(self) -> Metric:

@@ -129,7 +129,7 @@ def _same_agent(call: Call, tenant: str) -> None:
 
 def same_agent(agent: str, tenant: str) -> None:
     if tenant and tenant != agent:
-        raise InvalidParams(f"tenant names the agent {tenant!r}, the path names {agent!r}", field="tenant")
+        raise InvalidParams(f"tenant names the agent {tenant[:128]!r}, the path names {agent!r}", field="tenant")
 
 
 async def _ok(call: Call, body: bytes) -> None:

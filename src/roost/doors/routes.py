@@ -58,21 +58,27 @@ class Match(NamedTuple):
     """Where no route fits the method: those that would."""
 
 
-def match(method: str, path: str) -> Match:
-    """Find the operation for the path below an agent."""
-    exact = EXACT.get((method, path))
-    if exact is not None:
-        return Match(exact, {}, ())
-    found = _match(method, path)
-    if found.route is None and not found.allowed:
-        tenant, slash, rest_of_path = path[1:].partition("/")
-        if slash and tenant:
-            inner = _match(method, "/" + rest_of_path)
+NOTHING = Match(None, {}, ())
+
+
+def match(method: str, path: str, agent: str) -> Match:
+    """Find the operation for the path below an agent.
+
+    A first segment that is the agent's id is its tenant, even where the id reads like a path (`tasks`).
+    """
+    tenant, slash, below = path[1:].partition("/")
+    found = _match(method, path) if tenant != agent else NOTHING
+    if found is NOTHING and slash and tenant:
+        inner = _match(method, slash + below)
+        if inner is not NOTHING:
             return Match(inner.route, {**inner.path, "tenant": tenant}, inner.allowed)
-    return found
+    return _match(method, path) if tenant == agent else found
 
 
 def _match(method: str, path: str) -> Match:
+    exact = EXACT.get((method, path))
+    if exact is not None:
+        return Match(exact, {}, ())
     allowed: list[str] = []
     segments = path.split("/")
     for route in OPERATIONS:
@@ -82,7 +88,7 @@ def _match(method: str, path: str) -> Match:
         if route.method == method:
             return Match(route, values, ())
         allowed.append(route.method)
-    return Match(None, {}, tuple(dict.fromkeys(allowed)))
+    return Match(None, {}, tuple(dict.fromkeys(allowed))) if allowed else NOTHING
 
 
 def _values(template: list[str], segments: list[str]) -> dict[str, str] | None:

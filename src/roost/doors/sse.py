@@ -16,6 +16,8 @@ HEADERS: Headers = [
 ]
 IDLE_S = 15.0
 KEEP_ALIVE = b": keep-alive\n\n"
+LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\u0085\u2028\u2029")
+"""No line ends to server-sent events, but to Python's splitlines, and so to every client that reads with httpx."""
 
 
 class Heartbeat:
@@ -51,7 +53,7 @@ async def send_stream(
     opening = stream.opening
     data = b'{"task":%b}' % opening.task if opening.task is not None else b'{"message":%b}' % (opening.message or b"")
     line = b"" if stream.position is None else b"id: %d\n" % stream.position
-    first = b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix)
+    first = _one_line(b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix))
     follower = stream.follower
     request.status = 200
     send = request.send
@@ -65,7 +67,7 @@ async def send_stream(
         heartbeat.sent(follower)
         while (frames := await follower.batch()) is not None:
             chunk = b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames])
-            await send({"type": "http.response.body", "body": chunk or KEEP_ALIVE, "more_body": True})
+            await send({"type": "http.response.body", "body": _one_line(chunk) or KEEP_ALIVE, "more_body": True})
             heartbeat.sent(follower)
         await send({"type": "http.response.body", "body": b""})
     finally:
@@ -74,6 +76,12 @@ async def send_stream(
         if follower is not None:
             heartbeat.forget(follower)
             engine.release(follower)
+
+
+def _one_line(chunk: bytes) -> bytes:
+    for end, escaped in LINE_ENDS:
+        chunk = chunk.replace(end, escaped)
+    return chunk
 
 
 async def _close_when_gone(request: Request, follower: Follower) -> None:

@@ -33,7 +33,7 @@ from roost.protocol.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from roost.protocol.states import PAUSED, TERMINAL
+from roost.protocol.states import PAUSED, SETTLED, TERMINAL
 from roost.protocol.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -154,7 +154,7 @@ class Engine:
         if stored is None:
             raise TaskNotFound(metadata={"taskId": request.id})
         self._check_scope(stored.new, principal, agent, stored.head.hidden)
-        if stored.snapshot is not None and stored.head.worker is None:
+        if stored.snapshot is not None and stored.head.state in SETTLED:
             return view(stored.snapshot, request.history_length)
         return await self._look(request.id, lambda task, _: task_bytes(task, request.history_length))
 

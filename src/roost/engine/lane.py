@@ -71,7 +71,7 @@ class Lane:
             del self.turns[key]
 
     def _admit(self, run: Run) -> None:
-        if len(self.running) < self.hosted.profile.limits.concurrency:
+        if len(self.running) < self.hosted.profile.limits.concurrency and not self.ready:
             self._start(run)
         else:
             self.ready.append(run)

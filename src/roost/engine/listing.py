@@ -10,6 +10,7 @@ from roost.engine.ports import ListQuery, Scope, Stored
 from roost.engine.views import trim_body
 from roost.protocol.codec import encode
 from roost.protocol.errors import InvalidParams, TaskNotFound
+from roost.protocol.states import SETTLED
 from roost.protocol.types import ListTasksRequest
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ async def list_tasks(engine: Engine, scope: Scope, request: ListTasksRequest) ->
 
 async def _body(engine: Engine, stored: Stored, history_length: int | None, artifacts: bool) -> bytes:
     snapshot = stored.snapshot
-    if snapshot is not None and stored.head.worker is None:
+    if snapshot is not None and stored.head.state in SETTLED:
         body, array = snapshot.body, snapshot.artifacts
     else:
         body, array = await engine.split_task(stored.new.id)

@@ -135,12 +135,13 @@ class LiveTask:
         event = TaskStatusUpdateEvent(
             task_id=self.new.id, context_id=self.new.context_id, status=status, metadata=metadata
         )
+        data = encode(StreamResponse(status_update=event))  # may fail: nothing has changed yet
         self.state = state
         self.status_ms = now // 1000
         if state in SETTLED:
             self.worker = None
         self.head_moved = True
-        self._wire(kinds.STATUS, encode(StreamResponse(status_update=event)), now, event)
+        self._wire(kinds.STATUS, data, now, event)
 
     def write_artifact(self, now: int, event: TaskArtifactUpdateEvent) -> None:
         if self.state in TERMINAL:

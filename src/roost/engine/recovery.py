@@ -57,12 +57,15 @@ async def restore(journal: Journal, task_id: str, touch: Callable[[LiveTask], No
 
 
 async def prepare(journal: Journal, run: Run) -> int:
-    """Teach a run what the journal knows; the number of attempts since the last step or answer."""
+    """Teach a run what the journal knows; the number of attempts since the last answer, or step of one that resumes."""
     records = await journal.read_internal(run.live.new.id)
     run.received = [decoder(Received)(entry.data) for entry in records if entry.kind == kinds.MESSAGE]
     attempts = 0
     for entry in records:
-        attempts = attempts + 1 if entry.kind == kinds.ATTEMPT else 0
+        if entry.kind == kinds.ATTEMPT:
+            attempts += 1
+        elif entry.kind == kinds.MESSAGE or run.hosted.profile.resume:
+            attempts = 0
     run.replay(records)
     return attempts
 

@@ -228,19 +228,21 @@ class Run:
             self.status(state, question)
             return self.received[self.asked]
         self.status(state, question)
+        self.dead = True  # what the function says while it unwinds must not follow the question
         await self.live.commit()
         raise Unwind
 
     # Direct replies
 
     def reply(self, message: Message) -> None:
-        """Answer with a message and no task; only as the first thing."""
+        """Answer with a message and no task if it is the first thing; later, the message ends the task."""
         self.check()
+        if not self.hosted.profile.direct:
+            raise RuntimeError("task.reply() is for an Agent(direct=True); others answer by yield or return")
         if self.decision is None or self.decision.done():
-            raise RuntimeError(
-                "task.reply() must be the first thing that an Agent(direct=True) does, within a second;"
-                " afterwards the task exists and answers by yield or return"
-            )
+            self.status(TaskState.COMPLETED, message)
+            return
+        message.task_id = ""
         self.live.write_record(now_us(), kinds.REPLY, message)
         self.live.end_direct()
         self.decision.set_result(encode(message))

@@ -84,7 +84,8 @@ class Runner:
             await self._begin(run)
             await run.hosted.run(run)
         except Unwind:
-            pass
+            if run.cancelled:
+                self._finish(run, TaskState.CANCELED)
         except asyncio.CancelledError:
             self._stopped(run)
         except A2AError as error:
@@ -151,7 +152,8 @@ class Runner:
             run.task.cancel()
 
     def _force(self, run: Run) -> None:
-        if not run.dead and run.live.new.id in self.runs:
+        found = self.runs.get(run.live.new.id)
+        if found is not None and found[1] is run and run.live.state not in TERMINAL:
             log.warning("task %s did not stop within %g s; it is canceled regardless", run.live.new.id, CANCEL_FORCED_S)
             run.dead = True
             self._finish(run, TaskState.CANCELED)

@@ -45,7 +45,8 @@ class MemoryStore:
             row = self.rows[append.task_id] = _Row(append.create, append.head)
         elif row is None or row.head.fence != append.fence:
             return StaleFence(append.task_id)
-        row.entries.extend(append.entries)
+        last = row.entries[-1][:2] if row.entries else (-1, 0)
+        row.entries.extend(entry for entry in append.entries if entry[:2] > last)
         if append.head is not None:
             row.head = append.head
         if append.snapshot is not None:
@@ -54,7 +55,7 @@ class MemoryStore:
 
     async def read_task(self, task_id: str) -> Stored | None:
         row = self.rows.get(task_id)
-        return None if row is None else Stored(row.new, row.head, row.snapshot)
+        return None if row is None else _stored(row)
 
     async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool) -> list[Entry]:
         row = self.rows.get(task_id)
@@ -89,7 +90,7 @@ class MemoryStore:
         if query.cursor is not None:
             status_time, task_id = query.cursor
             rows = [row for row in rows if (-row.head.status_time, row.new.id) > (-status_time, task_id)]
-        return Listed([Stored(row.new, row.head, row.snapshot) for row in rows[: query.limit]], total)
+        return Listed([_stored(row, query.artifacts) for row in rows[: query.limit]], total)
 
     async def claim(self, task_id: str, worker: str, fence: int) -> int | None:
         row = self.rows.get(task_id)
@@ -112,3 +113,10 @@ class MemoryStore:
 
     async def close(self) -> None:
         self.rows.clear()
+
+
+def _stored(row: _Row, artifacts: bool = True) -> Stored:
+    snapshot = row.snapshot
+    if snapshot is not None and not artifacts:
+        snapshot = snapshot._replace(artifacts=b"[]")
+    return Stored(row.new, row.head, snapshot)

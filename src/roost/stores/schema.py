@@ -1,8 +1,9 @@
 """The SQLite schema. A newer one than this release knows is refused.
 
 Made for few B-tree operations per task, which is what a durable message costs: see
-docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment). A task is
-in the indexes for listing only while nobody works on it; active ones have an index of their own.
+docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment), and the
+snapshot that the commit brings is in it. A task is in the indexes for listing only while nobody
+works on it; active ones have an index of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
 """States are stored as the numbers that the protocol gives them: 1 and 2 are SUBMITTED and WORKING."""
 
-ACTIVE = "state < 3"
-LISTED = "state > 2 AND hidden = 0"
+ACTIVE, LISTED, UNLISTED = 0, 1, 2
+"""tasks.place: which index a task is in. Active ones, settled ones, and direct exchanges that are over."""
 
 STATEMENTS = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -39,29 +40,29 @@ STATEMENTS = (
         status_time INTEGER NOT NULL,
         worker TEXT,
         fence INTEGER NOT NULL,
-        hidden INTEGER NOT NULL
+        hidden INTEGER NOT NULL,
+        place INTEGER NOT NULL
     ) WITHOUT ROWID""",
     """CREATE TABLE segments (
         task_id TEXT NOT NULL,
         last_seq INTEGER NOT NULL,
         last_sub INTEGER NOT NULL,
         internal INTEGER NOT NULL,
-        entries BLOB NOT NULL
+        entries BLOB NOT NULL,
+        body BLOB,
+        artifacts BLOB
     )""",
     "CREATE UNIQUE INDEX segments_of_task ON segments (task_id, last_seq, last_sub)",
-    """CREATE TABLE snapshots (
-        task_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        sub INTEGER NOT NULL,
-        body BLOB NOT NULL,
-        artifacts BLOB NOT NULL
-    )""",
-    "CREATE UNIQUE INDEX snapshot_of_task ON snapshots (task_id)",
-    f"CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id) WHERE {ACTIVE}",
-    f"CREATE INDEX tasks_listed ON tasks (scope, status_time DESC, id) WHERE {LISTED}",
-    f"CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id) WHERE {LISTED}",
-    f"CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state) WHERE {LISTED}",
+    f"CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id) WHERE place = {ACTIVE}",
+    f"CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id) WHERE place = {LISTED}",
+    f"CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state) WHERE place = {LISTED}",
 )
+
+
+def place_of(state: TaskState, hidden: bool) -> int:
+    if CODE_OF[state] < 3:
+        return ACTIVE
+    return UNLISTED if hidden else LISTED
 
 
 class NewerSchema(Exception):

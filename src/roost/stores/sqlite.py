@@ -42,6 +42,10 @@ T = TypeVar("T")
 
 READERS = 2
 TASK = "t.id, t.scope, t.context_id, t.created, t.state, t.status_time, t.worker, t.fence, t.hidden"
+SNAPSHOT = (
+    "SELECT rowid FROM segments WHERE task_id = t.id AND body IS NOT NULL ORDER BY last_seq DESC, last_sub DESC LIMIT 1"
+)
+SETTLED = [code for code in STATE_OF if code > 2]
 
 decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
 
@@ -123,8 +127,8 @@ class SQLiteStore:
 
     def _read_task(self, task_id: str) -> Stored | None:
         row = self.reader.execute(
-            f"SELECT {TASK}, s.seq, s.sub, s.body, s.artifacts"
-            " FROM tasks t LEFT JOIN snapshots s ON s.task_id = t.id WHERE t.id = ?",
+            f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts"
+            f" FROM tasks t LEFT JOIN segments s ON s.rowid = ({SNAPSHOT}) WHERE t.id = ?",
             (task_id,),
         ).fetchone()
         return None if row is None else self._stored(row)
@@ -158,35 +162,35 @@ class SQLiteStore:
         if found is None:
             return Listed([], 0)
         where, args = _filters(query, found[0])
-        counts = [
-            self.reader.execute(
+        rows: list[tuple[Any, ...]] = []
+        total = 0
+        for part in _parts(query):
+            count = self.reader.execute(
                 f"SELECT count(*) FROM (SELECT 1 FROM tasks t WHERE {part} AND {where} LIMIT {COUNT_CAP})", args
             ).fetchone()[0]
-            for part in (LISTED, ACTIVE)
-        ]
+            if count:
+                total += count
+                rows += self._page(query, f"{part} AND {where}", args)
+        rows.sort(key=lambda row: (-row[5], row[0]))
+        return Listed([self._stored(row) for row in rows[: query.limit]], min(total, COUNT_CAP))
+
+    def _page(self, query: ListQuery, where: str, args: list[Any]) -> list[tuple[Any, ...]]:
         if query.cursor is not None:
             status_time, task_id = query.cursor
             where += " AND status_time <= ? AND (status_time < ? OR id > ?)"
-            args += [status_time, status_time, task_id]
+            args = [*args, status_time, status_time, task_id]
         artifacts = "s.artifacts" if query.artifacts else "NULL"
-        rows = [
-            row
-            for part, count in zip((LISTED, ACTIVE), counts, strict=True)
-            if count
-            for row in self.reader.execute(
-                f"SELECT {TASK}, s.seq, s.sub, s.body, {artifacts} FROM ("
-                f"SELECT * FROM tasks t WHERE {part} AND {where} ORDER BY status_time DESC, id LIMIT ?"
-                ") t LEFT JOIN snapshots s ON s.task_id = t.id",
-                [*args, query.limit],
-            )
-        ]
-        rows.sort(key=lambda row: (-row[5], row[0]))
-        return Listed([self._stored(row) for row in rows[: query.limit]], min(sum(counts), COUNT_CAP))
+        return self.reader.execute(
+            f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, {artifacts} FROM ("
+            f"SELECT * FROM tasks t WHERE {where} ORDER BY status_time DESC, id LIMIT ?"
+            f") t LEFT JOIN segments s ON s.rowid = ({SNAPSHOT})",
+            [*args, query.limit],
+        ).fetchall()
 
     def _orphans(self, worker: str, agents: Sequence[str], limit: int) -> list[str]:
         marks = ",".join("?" * len(agents))
         rows = self.reader.execute(
-            f"SELECT t.id FROM tasks t JOIN scopes ON scopes.id = t.scope WHERE {ACTIVE} AND t.worker IS NOT ?"
+            f"SELECT t.id FROM tasks t JOIN scopes ON scopes.id = t.scope WHERE place = {ACTIVE} AND t.worker IS NOT ?"
             f" AND scopes.agent IN ({marks}) ORDER BY t.created, t.id LIMIT ?",
             (worker, *agents, limit),
         )
@@ -209,13 +213,24 @@ class SQLiteStore:
         return scope
 
 
+def _parts(query: ListQuery) -> list[str]:
+    """Conditions that each walk one index in order; together they are all tasks that may be listed."""
+    listed, active = f"place = {LISTED}", f"place = {ACTIVE} AND hidden = 0"
+    if query.context_id:
+        return [listed, active]
+    if query.state is not TaskState.UNSPECIFIED:
+        code = CODE_OF[query.state]
+        return [f"{listed if code in SETTLED else active} AND state = {code}"]
+    return [*(f"{listed} AND state = {code}" for code in SETTLED), active]
+
+
 def _filters(query: ListQuery, scope: int) -> tuple[str, list[Any]]:
-    where = "scope = ? AND hidden = 0"
+    where = "scope = ?"
     args: list[Any] = [scope]
     if query.context_id:
         where += " AND context_id = ?"
         args.append(query.context_id)
-    if query.state is not TaskState.UNSPECIFIED:
+    if query.context_id and query.state is not TaskState.UNSPECIFIED:
         where += " AND state = ?"
         args.append(CODE_OF[query.state])
     if query.after is not None:

@@ -11,6 +11,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from roost.engine.ports import Append, Head, Scope, StaleFence, StoreUnavailable
-from roost.stores.schema import CODE_OF
+from roost.stores.schema import CODE_OF, place_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -75,18 +76,24 @@ class Writer:
             self._reopen()
             raise StoreUnavailable(f"{self.path}: {error}") from error
         except BaseException:
+            self.scopes.clear()  # those that this transaction made are gone with it
             self.connection.execute("ROLLBACK")
             raise
         return result
 
     def _reopen(self) -> None:
-        """After a failed commit nothing that the connection believes is to be trusted."""
+        """After a failed commit nothing that the connection believes is to be trusted.
+
+        The new one is opened before the old one is closed: with none left, SQLite would read the
+        file anew and take the frames of the commit that failed for committed ones.
+        """
         self.scopes.clear()
-        try:
-            self.connection.close()
+        failed = self.connection
+        with suppress(sqlite3.Error):
+            failed.execute("ROLLBACK")
+        with suppress(sqlite3.Error):  # or else the next transaction fails too, and says why
             self.connection = connect(self.path)
-        except sqlite3.Error:
-            return  # the next transaction fails too, and says why
+            failed.close()
 
     # In a transaction
 
@@ -99,22 +106,25 @@ class Writer:
         tasks: list[Row] = []
         heads: list[Row] = []
         segments: list[Row] = []
-        snapshots: list[Row] = []
         for append in group:
             task_id, new, head, entries = append.task_id, append.create, append.head, append.entries
             if new is not None and head is not None:
                 tasks.append((task_id, self._scope(new.scope), new.context_id, new.created, *_head(head)))
             elif head is not None:
                 heads.append((task_id, *_head(head)))
+            snapshot = append.snapshot
+            body, artifacts = (None, None) if snapshot is None else (snapshot.body, snapshot.artifacts)
             if entries:
                 last = entries[-1]
                 internal = any(entry.sub for entry in entries)
-                segments.append((task_id, last.seq, last.sub, internal, encode_segment(entries)))
-            if append.snapshot is not None:
-                snapshots.append((task_id, *append.snapshot))
-        self._insert("INSERT INTO tasks", 9, tasks)
-        self._insert("INSERT INTO segments", 5, segments)
-        self._insert("REPLACE INTO snapshots", 5, snapshots)
+                segments.append((task_id, last.seq, last.sub, internal, encode_segment(entries), body, artifacts))
+            elif snapshot is not None:
+                self.connection.execute(
+                    "UPDATE segments SET body = ?, artifacts = ? WHERE (task_id, last_seq, last_sub) = (?, ?, ?)",
+                    (body, artifacts, task_id, snapshot.seq, snapshot.sub),
+                )
+        self._insert("tasks", 10, tasks)
+        self._insert("segments", 7, segments)
         self._update_heads(heads)
         return results
 
@@ -128,18 +138,19 @@ class Writer:
             found.update(row[0] for row in self.connection.execute(sql, _flat(some)))
         return found
 
-    def _insert(self, how: str, width: int, rows: list[Row]) -> None:
+    def _insert(self, table: str, width: int, rows: list[Row]) -> None:
         """A row that is there already is this commit's own: an earlier try whose answer was lost."""
-        ignore = " ON CONFLICT DO NOTHING" if how.startswith("INSERT") else ""
         for some in _chunks(rows):
-            self.connection.execute(f"{how} {_values(width, len(some))}{ignore}", _flat(some))
+            self.connection.execute(
+                f"INSERT INTO {table} {_values(width, len(some))} ON CONFLICT DO NOTHING", _flat(some)
+            )
 
     def _update_heads(self, rows: list[Row]) -> None:
         for some in _chunks(rows):
             self.connection.execute(
                 "UPDATE tasks SET state = v.column2, status_time = v.column3, worker = v.column4,"
-                " fence = v.column5, hidden = v.column6"
-                f" FROM ({_values(6, len(some))}) v WHERE tasks.id = v.column1",
+                " fence = v.column5, hidden = v.column6, place = v.column7"
+                f" FROM ({_values(7, len(some))}) v WHERE tasks.id = v.column1",
                 _flat(some),
             )
 
@@ -185,7 +196,8 @@ def _settle(future: asyncio.Future[Any], result: Any, failure: Exception | None)
 
 
 def _head(head: Head) -> Row:
-    return CODE_OF[head.state], head.status_time, head.worker, head.fence, int(head.hidden)
+    place = place_of(head.state, head.hidden)
+    return CODE_OF[head.state], head.status_time, head.worker, head.fence, int(head.hidden), place
 
 
 def _chunks(rows: list[Row]) -> list[list[Row]]:
