@@ -51,7 +51,10 @@ class Head(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The fold up to (seq, sub). `body` is the Task's JSON without artifacts, `artifacts` their array."""
+    """The fold up to (seq, sub), the last entry of the append that brings it.
+
+    `body` is the Task as JSON without artifacts, `artifacts` their array.
+    """
 
     seq: int
     sub: int

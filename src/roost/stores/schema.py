@@ -58,6 +58,31 @@ STATEMENTS = (
     f"CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state) WHERE place = {LISTED}",
 )
 
+APPEND_COLUMNS = (
+    "task_id, state, status_time, worker, fence, hidden, place, scope, context_id, created,"
+    " last_seq, last_sub, internal, entries, body, artifacts"
+)
+
+TRIGGER = (
+    f"CREATE TEMP VIEW appends AS SELECT {', '.join(f'NULL AS {name.strip()}' for name in APPEND_COLUMNS.split(','))}",
+    """CREATE TEMP TRIGGER append INSTEAD OF INSERT ON appends WHEN NEW.task_id IS NOT NULL BEGIN
+        INSERT OR IGNORE INTO tasks
+            SELECT NEW.task_id, NEW.scope, NEW.context_id, NEW.created, NEW.state, NEW.status_time, NEW.worker,
+                NEW.fence, NEW.hidden, NEW.place
+            WHERE NEW.created IS NOT NULL;
+        UPDATE tasks SET state = NEW.state, status_time = NEW.status_time, worker = NEW.worker, fence = NEW.fence,
+                hidden = NEW.hidden, place = NEW.place
+            WHERE id = NEW.task_id AND NEW.created IS NULL AND NEW.state IS NOT NULL;
+        INSERT OR IGNORE INTO segments
+            SELECT NEW.task_id, NEW.last_seq, NEW.last_sub, NEW.internal, NEW.entries, NEW.body, NEW.artifacts
+            WHERE NEW.entries IS NOT NULL;
+    END""",
+)
+"""A row of `appends` is what one task adds in one commit, so that a whole group is one statement.
+
+A row that is there already is the commit's own: an earlier try whose answer was lost.
+"""
+
 
 def place_of(state: TaskState, hidden: bool) -> int:
     if CODE_OF[state] < 3:

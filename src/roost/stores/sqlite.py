@@ -68,7 +68,8 @@ class SQLiteStore:
         except BaseException:
             os.close(self.lock)
             raise
-        self.writer = Writer(self.path, connection)
+        connection.close()
+        self.writer = Writer(self.path)
         self.reading = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         self.local = threading.local()
         self.connections: list[sqlite3.Connection] = []

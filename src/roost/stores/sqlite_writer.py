@@ -1,7 +1,7 @@
 """The one thread that writes to the SQLite file.
 
-Rows go in with multi-row statements: one statement is one hand-over of the interpreter lock,
-and with one per row the writer would wait for the event loop at each of them.
+A group goes in with one statement, through a trigger: one statement is one hand-over of the
+interpreter lock, and at each the writer has to wait for a busy event loop.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,30 +20,40 @@ from typing import Any, TypeVar
 import msgspec
 
 from roost.engine.ports import Append, Head, Scope, StaleFence, StoreUnavailable
-from roost.stores.schema import CODE_OF, place_of
+from roost.stores.schema import CODE_OF, TRIGGER, place_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
-CHUNKS = (128, 32, 8, 4, 2, 1)
-"""Rows per statement: few sizes, so that few statements have to be prepared."""
+MOST_ROWS = 128
+"""Of one statement. Smaller groups are padded to a power of two, so that few statements have to be prepared."""
 KNOWN_SCOPES = 10_000
+
+NO_HEAD: Row = (None,) * 6
+NO_TASK: Row = (None,) * 3
+NO_SEGMENT: Row = (None,) * 6
+NO_ROW: Row = (None, *NO_HEAD, *NO_TASK, *NO_SEGMENT)
+
+_STALE = (
+    "SELECT v.column1 FROM ({values}) v LEFT JOIN tasks t ON t.id = v.column1"
+    " WHERE t.fence IS NOT v.column2 AND v.column1 IS NOT NULL"
+)
 
 encode_segment = msgspec.msgpack.Encoder().encode
 
 
 class Writer:
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.connection = connection
+        self.connection = connect_writer(path)
         self.scopes: dict[Scope, int] = {}
         self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._work, name="sqlite-writer", daemon=True)
         self.thread.start()
 
     async def do(self, work: Callable[..., T], *args: Any) -> T:
-        """Run `work` in a transaction of its own on the writer's thread."""
+        """Run `work` on the writer's thread; StoreUnavailable if SQLite refuses."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self.jobs.put((work, args, loop, future))
@@ -59,7 +70,7 @@ class Writer:
             result: Any = None
             failure: Exception | None = None
             try:
-                result = self._transaction(work, *args)
+                result = self._guarded(work, *args)
             except Exception as error:
                 failure = error
             try:
@@ -67,19 +78,15 @@ class Writer:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-    def _transaction(self, work: Callable[..., T], *args: Any) -> T:
+    def _guarded(self, work: Callable[..., T], *args: Any) -> T:
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            result = work(*args)
-            self.connection.execute("COMMIT")
+            return work(*args)
         except sqlite3.Error as error:
             self._reopen()
             raise StoreUnavailable(f"{self.path}: {error}") from error
         except BaseException:
-            self.scopes.clear()  # those that this transaction made are gone with it
-            self.connection.execute("ROLLBACK")
+            self._reopen()
             raise
-        return result
 
     def _reopen(self) -> None:
         """After a failed commit nothing that the connection believes is to be trusted.
@@ -92,10 +99,10 @@ class Writer:
         with suppress(sqlite3.Error):
             failed.execute("ROLLBACK")
         with suppress(sqlite3.Error):  # or else the next transaction fails too, and says why
-            self.connection = connect(self.path)
+            self.connection = connect_writer(self.path)
             failed.close()
 
-    # In a transaction
+    # On the writer's thread
 
     def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
         results: list[StaleFence | None] = [None] * len(group)
@@ -103,56 +110,41 @@ class Writer:
         if stale:
             results = [StaleFence(a.task_id) if a.create is None and a.task_id in stale else None for a in group]
             group = [append for append, refusal in zip(group, results, strict=True) if refusal is None]
-        tasks: list[Row] = []
-        heads: list[Row] = []
-        segments: list[Row] = []
-        for append in group:
-            task_id, new, head, entries = append.task_id, append.create, append.head, append.entries
-            if new is not None and head is not None:
-                tasks.append((task_id, self._scope(new.scope), new.context_id, new.created, *_head(head)))
-            elif head is not None:
-                heads.append((task_id, *_head(head)))
-            snapshot = append.snapshot
-            body, artifacts = (None, None) if snapshot is None else (snapshot.body, snapshot.artifacts)
-            if entries:
-                last = entries[-1]
-                internal = any(entry.sub for entry in entries)
-                segments.append((task_id, last.seq, last.sub, internal, encode_segment(entries), body, artifacts))
-            elif snapshot is not None:
-                self.connection.execute(
-                    "UPDATE segments SET body = ?, artifacts = ? WHERE (task_id, last_seq, last_sub) = (?, ?, ?)",
-                    (body, artifacts, task_id, snapshot.seq, snapshot.sub),
-                )
-        self._insert("tasks", 10, tasks)
-        self._insert("segments", 7, segments)
-        self._update_heads(heads)
+        rows = [self._row(append) for append in group]
+        if len(rows) <= MOST_ROWS:
+            self._append(rows)  # one statement is a transaction of its own
+            return results
+        self.connection.execute("BEGIN IMMEDIATE")
+        for start in range(0, len(rows), MOST_ROWS):
+            self._append(rows[start : start + MOST_ROWS])
+        self.connection.execute("COMMIT")
         return results
 
     def _stale(self, fences: list[Row]) -> set[str]:
         found: set[str] = set()
-        for some in _chunks(fences):
-            sql = (
-                f"SELECT v.column1 FROM ({_values(2, len(some))}) v LEFT JOIN tasks t ON t.id = v.column1"
-                " WHERE t.fence IS NOT v.column2"
-            )
+        for start in range(0, len(fences), MOST_ROWS):
+            some = _padded(fences[start : start + MOST_ROWS], (None, None))
+            sql = _STALE.format(values=_values(2, len(some)))
             found.update(row[0] for row in self.connection.execute(sql, _flat(some)))
         return found
 
-    def _insert(self, table: str, width: int, rows: list[Row]) -> None:
-        """A row that is there already is this commit's own: an earlier try whose answer was lost."""
-        for some in _chunks(rows):
-            self.connection.execute(
-                f"INSERT INTO {table} {_values(width, len(some))} ON CONFLICT DO NOTHING", _flat(some)
-            )
+    def _append(self, rows: list[Row]) -> None:
+        if not rows:
+            return
+        rows = _padded(rows, NO_ROW)
+        sql = f"INSERT INTO appends {_values(len(NO_ROW), len(rows))}"
+        self.connection.execute(sql, _flat(rows))
 
-    def _update_heads(self, rows: list[Row]) -> None:
-        for some in _chunks(rows):
-            self.connection.execute(
-                "UPDATE tasks SET state = v.column2, status_time = v.column3, worker = v.column4,"
-                " fence = v.column5, hidden = v.column6, place = v.column7"
-                f" FROM ({_values(7, len(some))}) v WHERE tasks.id = v.column1",
-                _flat(some),
-            )
+    def _row(self, append: Append) -> Row:
+        new, head, entries, snapshot = append.create, append.head, append.entries, append.snapshot
+        made = NO_TASK if new is None else (self._scope(new.scope), new.context_id, new.created)
+        segment: Row = NO_SEGMENT
+        body, artifacts = (None, None) if snapshot is None else (snapshot.body, snapshot.artifacts)
+        if entries:
+            last = entries[-1]
+            internal = any(entry.sub for entry in entries)
+            segment = (last.seq, last.sub, internal, encode_segment(entries), body, artifacts)
+        return (append.task_id, *(NO_HEAD if head is None else _head(head)), *made, *segment)
 
     def _scope(self, scope: Scope) -> int:
         number = self.scopes.get(scope)
@@ -186,6 +178,14 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def connect_writer(path: Path) -> sqlite3.Connection:
+    connection = connect(path)
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for statement in TRIGGER:
+        connection.execute(statement)
+    return connection
+
+
 def _settle(future: asyncio.Future[Any], result: Any, failure: Exception | None) -> None:
     if future.done():
         return
@@ -200,15 +200,12 @@ def _head(head: Head) -> Row:
     return CODE_OF[head.state], head.status_time, head.worker, head.fence, int(head.hidden), place
 
 
-def _chunks(rows: list[Row]) -> list[list[Row]]:
-    found, at = [], 0
-    for size in CHUNKS:
-        while len(rows) - at >= size:
-            found.append(rows[at : at + size])
-            at += size
-    return found
+def _padded(rows: list[Row], nothing: Row) -> list[Row]:
+    size = 1 << (len(rows) - 1).bit_length() if rows else 0
+    return rows + [nothing] * (size - len(rows))
 
 
+@cache
 def _values(width: int, rows: int) -> str:
     row = "(" + ",".join("?" * width) + ")"
     return "VALUES " + ",".join([row] * rows)
