@@ -1,0 +1,205 @@
+"""A real host in a process of its own, and the command line as a user has it.
+
+with running(FLEET, data=tmp_path / "data") as server:
+    roost("send", "hello", "you", url=server.url)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[1]
+FLEET = ROOT / "examples" / "fleet"
+
+START_S = 30.0
+STOP_S = 15.0
+COMMAND_S = 30.0
+
+_BANNER = re.compile(r"Roost serves \d+ agents? at (http\S+)/agents/")
+_MAIN = "from roost.cli.main import main; main()"
+_MEASURED = f"import coverage; coverage.process_startup(); {_MAIN}"
+
+
+class Server:
+    """A host that has said that it serves. `url` is its base, without a slash at the end."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.url = ""
+        self._lines: list[str] = []
+        self._told = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def stderr(self) -> str:
+        """All that it has said so far; after `kill` and `stop`, all that it said."""
+        return "".join(self._lines)
+
+    def send(self, agent: str, text: str, *, task: str = "", context: str = "", wait: bool = True) -> dict[str, Any]:
+        """Post a message. The task as it is when it has nothing left to do, or at once without `wait`."""
+        message = {
+            "messageId": str(uuid.uuid4()),
+            "role": "ROLE_USER",
+            "parts": [{"text": text}],
+            "taskId": task,
+            "contextId": context,
+        }
+        answer = httpx.post(
+            f"{self.url}/agents/{agent}/message:send",
+            json={"message": message, "configuration": {"returnImmediately": not wait}},
+            headers={"A2A-Version": "1.0"},
+            timeout=COMMAND_S,
+            verify=False,  # loading certificates takes longer than the request
+        )
+        sent: dict[str, Any] = answer.raise_for_status().json()["task"]
+        return sent
+
+    def wait_ready(self) -> None:
+        self._told.wait(START_S)
+        if not self.url:
+            self.kill()
+            raise AssertionError(f"the host did not start; it said:\n{self.stderr}")
+
+    def kill(self) -> None:
+        """As a crash does: SIGKILL. Nothing happens if it is gone."""
+        self.process.kill()
+        self._gone()
+
+    def stop(self) -> int:
+        """As an operator does: SIGTERM. Returns the exit code."""
+        self.process.terminate()
+        return self._gone()
+
+    def _gone(self) -> int:
+        code = self.process.wait(STOP_S)
+        self._reader.join(STOP_S)
+        return code
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                self._lines.append(line)
+                found = _BANNER.search(line)
+                if found:
+                    self.url = found.group(1)
+                    self._told.set()
+        self._told.set()
+
+
+@contextmanager
+def running(
+    *sources: str | Path,
+    data: Path | None = None,
+    port: int = 0,
+    args: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+) -> Iterator[Server]:
+    """Serve the sources until the block ends, however it ends. Without `data` nothing is kept on disk.
+
+    Start again with the same `data` and `port=server.port` for a host that comes back after a crash.
+    """
+    place = ("--memory",) if data is None else ("--data", str(data))
+    command = roost_command("serve", *map(str, sources), "--port", str(port), *place, *args)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(env), cwd=cwd
+    )
+    server = Server(process)
+    try:
+        server.wait_ready()
+        yield server
+        if process.poll() is None:
+            server.stop()
+    finally:
+        server.kill()
+
+
+def roost(
+    *words: str | Path,
+    url: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    timeout: float = COMMAND_S,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with no terminal and nothing on stdin."""
+    given = {**(env or {}), **({"ROOST_URL": url} if url else {})}
+    return subprocess.run(
+        roost_command(*map(str, words)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(given),
+        cwd=cwd,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@contextmanager
+def begun(
+    *words: str, url: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on while the test does things; killed at the end of the block, or if it takes too long."""
+    with subprocess.Popen(
+        roost_command(*words),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        env=environment({"ROOST_URL": url}),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job inherits "ignore"
+    ) as process:
+        watchdog = threading.Timer(COMMAND_S, process.kill)
+        watchdog.start()
+        try:
+            yield process
+        finally:
+            watchdog.cancel()
+            process.kill()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What is left on stdout and stderr. `communicate` would lose what `readline` has read ahead."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    left = process.stdout.read(), process.stderr.read()
+    process.wait()
+    return left
+
+
+def roost_command(*words: str) -> list[str]:
+    return [sys.executable, "-c", _MEASURED if _measuring() else _MAIN, *words]
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's, without what would change how a command behaves."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ROOST_") and name not in ("COLUMNS", "FORCE_COLOR")
+    }
+    if _measuring():
+        kept |= {"COVERAGE_PROCESS_START": str(ROOT / "pyproject.toml"), "COVERAGE_FILE": str(ROOT / ".coverage")}
+    return {**kept, "PYTHONUTF8": "1", **(extra or {})}
+
+
+def _measuring() -> bool:
+    return "COVERAGE_RUN" in os.environ
