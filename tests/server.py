@@ -27,7 +27,8 @@ START_S = 30.0
 STOP_S = 15.0
 COMMAND_S = 30.0
 
-_BANNER = re.compile(r"Roost serves \d+ agents? at (http\S+)/agents/")
+SERVES = "Roost serves"
+_BANNER = re.compile(rf"{SERVES} \d+ agents? at (http\S+)/agents/")
 _MAIN = "from roost.cli.main import main; main()"
 _MEASURED = f"import coverage; coverage.process_startup(); {_MAIN}"
 
@@ -39,7 +40,8 @@ class Server:
         self.process = process
         self.url = ""
         self._lines: list[str] = []
-        self._told = threading.Event()
+        self._ended = False
+        self._told = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -71,14 +73,14 @@ class Server:
         sent: dict[str, Any] = answer.raise_for_status().json()["task"]
         return sent
 
-    def wait_ready(self) -> None:
-        self._told.wait(START_S)
-        if not self.url:
-            self.kill()
-            raise AssertionError(f"the host did not start; it said:\n{self.stderr}")
+    def wait_said(self, text: str, times: int = 1) -> None:
+        """Wait until it has said so on stderr."""
+        with self._told:
+            self._told.wait_for(lambda: self._ended or self.stderr.count(text) >= times, START_S)
+        assert self.stderr.count(text) >= times, f"the host did not say {text!r}; it said:\n{self.stderr}"
 
     def kill(self) -> None:
-        """As a crash does: SIGKILL. Nothing happens if it is gone."""
+        """As a crash does: SIGKILL, to the host alone. Nothing happens if it is gone."""
         self.process.kill()
         self._gone()
 
@@ -96,12 +98,17 @@ class Server:
         assert self.process.stderr is not None
         with self.process.stderr as lines:
             for line in lines:
-                self._lines.append(line)
-                found = _BANNER.search(line)
-                if found:
-                    self.url = found.group(1)
-                    self._told.set()
-        self._told.set()
+                self._tell(line)
+        with self._told:
+            self._ended = True
+            self._told.notify_all()
+
+    def _tell(self, line: str) -> None:
+        with self._told:
+            self._lines.append(line)
+            found = _BANNER.search(line)
+            self.url = found.group(1) if found else self.url
+            self._told.notify_all()
 
 
 @contextmanager
@@ -120,16 +127,31 @@ def running(
     place = ("--memory",) if data is None else ("--data", str(data))
     command = roost_command("serve", *map(str, sources), "--port", str(port), *place, *args)
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(env), cwd=cwd
+        command,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(env),
+        cwd=cwd,
+        start_new_session=True,
     )
     server = Server(process)
     try:
-        server.wait_ready()
+        server.wait_said(SERVES)
         yield server
         if process.poll() is None:
             server.stop()
     finally:
+        _kill_all(process)
         server.kill()
+
+
+def _kill_all(process: subprocess.Popen[str]) -> None:
+    """The host and what it started: they share its process group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 def roost(

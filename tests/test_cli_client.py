@@ -14,6 +14,7 @@ import pytest
 
 from roost.cli.client import Client
 from roost.cli.errors import Failed
+from roost.cli.find import default_agent
 from tests.server import FLEET, Server, roost, running
 
 TOKEN = "s3cr3t-token"
@@ -72,6 +73,7 @@ def test_tasks_follows_pages_up_to_the_limit(tmp_path: Path) -> None:
     with running(FLEET / "hello.py", data=tmp_path) as server:
         for number in range(105):
             server.send("hello", str(number))
+        assert default_agent(Client(server.url, "")) == "hello"  # the only one
         found = listed(server, "--limit", "103")
         texts = [item["task"]["history"][0]["parts"][0]["text"] for item in found]
         assert texts == [str(number) for number in range(104, 1, -1)]

@@ -202,6 +202,14 @@ def test_end_of_input_at_the_prompt_leaves_the_task_waiting(fleet: Server) -> No
 # Interruptions
 
 
+def test_ctrl_c_at_the_prompt_leaves_the_task_waiting(fleet: Server) -> None:
+    with terminal("send", "ask", "hi", url=fleet.url) as (process, master):
+        read_until(master, "> ")
+        process.send_signal(signal.SIGINT)
+        assert "goes on waiting: `roost send ask 'your answer' --task" in read_to_end(master)
+        assert process.wait() == 130
+
+
 def test_ctrl_c_says_that_the_task_goes_on_and_how_to_end_it(fleet: Server) -> None:
     with begun("send", "job", "100000", url=fleet.url) as process:
         assert process.stdout is not None

@@ -7,7 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.server import FLEET, roost, running
+from tests.server import FLEET, SERVES, roost, running
 
 AGENT = 'from roost import Agent\nagent = Agent("one")\n@agent.on_message\nasync def one(task): return "one"\n'
 
@@ -78,3 +78,15 @@ def test_address_that_others_can_reach() -> None:
     said = refusal(roost("serve", FLEET, "--memory", "--port", "0", "--host", "0.0.0.0"))
     assert "0.0.0.0" in said
     assert "--host 127.0.0.1" in said
+
+
+def test_reload_serves_the_changed_file_without_a_word_of_alarm(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text(AGENT)
+    with running(file, args=("--reload",)) as server:
+        file.write_text(AGENT.replace('return "one"', 'return "two"'))
+        server.wait_said(SERVES, times=2)
+        (artifact,) = server.send("one", "hi")["artifacts"]
+        assert artifact["parts"] == [{"text": "two"}]
+        server.stop()
+        assert "Traceback" not in server.stderr

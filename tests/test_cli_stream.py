@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from roost.cli.client import Event
+from roost.cli.client import Client, Event
+from roost.cli.errors import Failed
+from roost.cli.follow import TRIES, Follow
 from roost.cli.sse import Frame, frames
 from roost.cli.transcript import Transcript
 from roost.protocol.types import (
@@ -24,6 +26,19 @@ STREAM = b': keep-alive\n\nid: 7\ndata: {"a":1}\n\ndata: {"b":"\xe2\x80\xa8"}\r\
 def test_frames_do_not_depend_on_how_the_bytes_are_cut(size: int) -> None:
     chunks = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
     assert list(frames(chunks)) == [Frame(7, b'{"a":1}'), Frame(None, b'{"b":"\xe2\x80\xa8"}')]
+
+
+def test_waits_grow_to_a_bound_and_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    notes: list[str] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    follow = Follow(Client("http://127.0.0.1:9", ""), "job", "t", notes.append)
+    follow.last = 3
+    with pytest.raises(Failed, match="`roost watch t --agent job"):
+        list(follow.watch())
+    assert waits[:6] == [0.25, 0.5, 1, 2, 4, 5]
+    assert set(waits[6:]) == {5}
+    assert len(notes) == len(waits) == TRIES
 
 
 def piece(text: str, *, append: bool = True, artifact: str = "output") -> Event:

@@ -111,16 +111,18 @@ async def test_a_full_disk_fails_the_probe_with_the_reason_and_it_passes_when_th
     await store.probe()
 
 
-async def test_on_a_full_disk_nothing_is_committed_and_reading_goes_on(store: SQLiteStore) -> None:
+@pytest.mark.parametrize("others", [0, 300])
+async def test_on_a_full_disk_nothing_is_committed_and_reading_goes_on(store: SQLiteStore, others: int) -> None:
     assert await store.commit([creation("before")]) == [None]
-    group = [addition("before", entry(2), head=head(TaskState.COMPLETED)), creation("new")]
+    more = [creation(f"more {number}") for number in range(others)]
+    group = [addition("before", entry(2), head=head(TaskState.COMPLETED)), *more, creation("new")]
     with full_disk():
         with pytest.raises(StoreUnavailable):
             await store.commit(group)
         assert await store.read_entries("before", -1, 10, wire=False) == [entry(0, 1), entry(1)]
         assert await store.read_task("new") is None
     assert await store.read_task("new") is None
-    assert await store.commit(group) == [None, None]
+    assert await store.commit(group) == [None] * len(group)
     assert await store.read_task("new") is not None
 
 
@@ -131,11 +133,16 @@ async def test_a_connection_that_broke_fails_one_commit_and_is_replaced(store: S
     await store.probe()
 
 
-async def test_a_value_that_sqlite_cannot_hold_fails_its_group_and_nothing_after_it(store: SQLiteStore) -> None:
+@pytest.mark.parametrize("others", [1, 300])
+async def test_a_value_that_sqlite_cannot_hold_fails_its_group_and_nothing_after_it(
+    store: SQLiteStore, others: int
+) -> None:
     one, two = Scope("one", "o", "a"), Scope("two", "o", "a")
+    group = [creation(f"t{number}", scope=one) for number in range(others)]
     with pytest.raises(OverflowError):
-        await store.commit([creation("t", scope=one), creation("impossible", created=2**70)])
-    assert await store.read_task("t") is None
+        await store.commit([*group, creation("impossible", created=2**70)])
+    for append in group:
+        assert await store.read_task(append.task_id) is None
     for name, scope in (("in two", two), ("in one", one)):
         assert await store.commit([creation(name, scope=scope)]) == [None]
     for name, scope in (("in two", two), ("in one", one)):

@@ -29,8 +29,11 @@ class AsyncCall:
         except Exception:
             run.flush_text()
             raise
-        except SystemExit as error:
-            raise AgentExited("the agent's function wants to exit; it is the host's process") from error
+        except (Unwind, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # SystemExit would end the host, others would end nothing at all
+            run.flush_text()
+            raise _carried(error) from error
         run.flush_text()
 
     async def _call(self, run: Run) -> None:

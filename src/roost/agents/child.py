@@ -18,8 +18,6 @@ from roost.agents.frames import (
     ArtifactFrame,
     AskFrame,
     Frame,
-    RecallFrame,
-    RecordFrame,
     Start,
     StatusFrame,
     pack,
@@ -29,7 +27,7 @@ from roost.agents.frames import (
 from roost.engine.ids import now_us
 from roost.engine.ports import NewTask, Scope
 from roost.engine.run import Run, Unwind
-from roost.protocol.entries import Received
+from roost.protocol.entries import Received, StepRecord
 from roost.protocol.types import Artifact, JSONObject, Message, TaskState
 
 
@@ -69,13 +67,12 @@ class RemoteRun(Run):
     async def pace(self) -> None:
         await self.writer.drain()
 
-    async def begin_step(self, name: str) -> tuple[bool, Any]:
+    async def begin_step(self, name: str) -> StepRecord | None:
         self.occurrences[name] = self.occurrences.get(name, 0) + 1
-        found = unpack(RecallFrame, await self._call("recall", name))
-        return found.known, found.result
+        return unpack(StepRecord | None, await self._call("recall", name))  # type: ignore[arg-type]  # a union
 
-    async def record(self, name: str, occurrence: int, result: Any) -> Any:
-        return unpack(object, await self._call("record", RecordFrame(name, occurrence, result)))
+    async def end_step(self, record: StepRecord) -> None:
+        await self._call("record", record)
 
     async def ask(self, state: TaskState, question: Message) -> Received:
         return unpack(Received, await self._call("ask", AskFrame(state, question)))

@@ -47,17 +47,6 @@ class ArtifactFrame(Struct):
     metadata: JSONObject | None
 
 
-class RecordFrame(Struct):
-    name: str
-    occurrence: int
-    result: Any
-
-
-class RecallFrame(Struct):
-    known: bool
-    result: Any
-
-
 class AskFrame(Struct):
     state: TaskState
     question: Message

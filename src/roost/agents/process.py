@@ -19,8 +19,6 @@ from roost.agents.frames import (
     ArtifactFrame,
     AskFrame,
     Frame,
-    RecallFrame,
-    RecordFrame,
     Start,
     StatusFrame,
     pack,
@@ -28,6 +26,7 @@ from roost.agents.frames import (
     unpack,
 )
 from roost.engine.run import Run, Unwind
+from roost.protocol.entries import StepRecord
 from roost.protocol.types import Message
 
 log = logging.getLogger("roost.agents")
@@ -90,11 +89,10 @@ class ProcessCall:
         elif frame.op == "flush":
             run.flush_text()
         elif frame.op == "recall":
-            known, result = await run.begin_step(unpack(str, frame))
-            await self._answer(writer, RecallFrame(known, result))
+            await self._answer(writer, await run.begin_step(unpack(str, frame)))
         elif frame.op == "record":
-            step = unpack(RecordFrame, frame)
-            await self._answer(writer, await run.record(step.name, step.occurrence, step.result))
+            await run.end_step(unpack(StepRecord, frame))
+            await self._answer(writer, None)
         elif frame.op == "ask":
             asked = unpack(AskFrame, frame)
             await self._answer(writer, await run.ask(asked.state, asked.question))

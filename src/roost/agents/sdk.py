@@ -100,6 +100,7 @@ class HostedExecutor:
         self.contexts: dict[str, RequestContext] = {}
 
     async def run(self, run: Run) -> None:
+        run.ordinal = run.barrier  # an answer goes on where the executor paused: nothing is said a second time
         context = _context(run)
         self.contexts[run.live.new.id] = context
         try:

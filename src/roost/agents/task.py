@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from roost.engine import steps
 from roost.engine.live import OUTPUT
 from roost.engine.media import accepts
 from roost.engine.run import Run, Unwind
@@ -186,18 +187,19 @@ class ThreadTask(AgentTask):
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """The function runs in this thread; the journal is read and written on the loop."""
         key, occurrence = self._run.step_key(name), self._run.occurrences.get(name, 0)
-        known, result = self._do(self._recall(name))
-        if known:
-            return result
+        known = self._do(self._run.begin_step(name))
+        if known is not None:
+            return steps.outcome(known)
         token = _step_key.set(key)
         try:
-            result = fn(*args, **kwargs)
+            record = steps.succeeded(name, occurrence, fn(*args, **kwargs))
+        except Exception as error:
+            self._do(self._run.end_step(steps.failed(name, occurrence, error)))
+            raise
         finally:
             _step_key.reset(token)
-        return self._do(self._run.record(name, occurrence, result))
-
-    async def _recall(self, name: str) -> tuple[bool, Any]:
-        return await self._run.begin_step(name)
+        self._do(self._run.end_step(record))
+        return record.result
 
     def reply(self, says: Says) -> None:
         async def reply() -> None:

@@ -50,12 +50,14 @@ class _PythonOnly(watchfiles.PythonFilter):
 
 def _serve_child(sources: list[str], flags: dict[str, Any]) -> None:
     try:
-        run(sources, config.settings_of(config.read(flags)))
-    except Failed as error:
+        run(sources, config.settings_of(config.read(flags)), watched=True)
+    except KeyboardInterrupt:
+        return  # so the watcher ends it
+    except (Failed, SettingError) as error:
         print(f"roost: {error}", file=sys.stderr)
 
 
-def run(sources: Sequence[str], settings: Settings) -> None:
+def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) -> None:
     logs.configure(settings.log_level, settings.log_format)
     try:
         check_bind(settings.host)
@@ -64,7 +66,7 @@ def run(sources: Sequence[str], settings: Settings) -> None:
             settings = config.replace(settings, root=agents[0].id)
         listener = _listen(settings)
         host = Host(agents, settings)
-        _Server(host, settings, listener).run(sockets=[listener])
+        _Server(host, settings, listener, watched).run(sockets=[listener])
     except (HostError, LoadError, StoreInUse, NewerSchema) as error:
         raise Failed(str(error)) from error
 
@@ -72,7 +74,7 @@ def run(sources: Sequence[str], settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Opens the store before it says that it serves, and ends streams when it is told to stop."""
 
-    def __init__(self, host: Host, settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, host: Host, settings: Settings, listener: socket.socket, watched: bool) -> None:
         super().__init__(
             uvicorn.Config(
                 host,
@@ -92,6 +94,7 @@ class _Server(uvicorn.Server):
         self.roost = host
         self.settings = settings
         self.listener = listener
+        self.watched = watched
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -109,6 +112,8 @@ class _Server(uvicorn.Server):
         print(banner(self.roost, self.settings, self.listener.getsockname()[1]), file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.watched and self.should_exit:
+            return  # Ctrl-C comes twice, from the terminal and from the watcher; that is no wish for haste
         super().handle_exit(sig, frame)
         self.roost.drain()
 

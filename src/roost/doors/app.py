@@ -6,6 +6,7 @@ are no ordinary ones and this is the hot path: see docs/adr/0003-own-dispatch.md
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from urllib.parse import quote
@@ -53,13 +54,16 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         root_path: str = scope.get("root_path", "")
-        if root_path and path.startswith(root_path):
+        if root_path and f"{path}/".startswith(f"{root_path}/"):
             path = path[len(root_path) :] or "/"
         request = Request(scope, receive, send, path)
         try:
             await self._serve(request)
         except ClientGone:
             return
+        except asyncio.CancelledError as error:
+            if not request.status:
+                await respond(request, self._error(request, known(error, request)))
         except Exception as error:
             if request.status:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from msgspec import Raw
@@ -15,10 +16,14 @@ from roost.protocol.errors import A2AError, InternalError, MethodNotAllowed, Una
 log = logging.getLogger("roost.doors")
 
 
-def known(error: Exception, request: Request) -> A2AError:
+def known(error: BaseException, request: Request) -> A2AError:
     """Any exception as an A2AError; what was not foreseen is logged and gets an id, never a traceback."""
     if isinstance(error, A2AError):
         return error
+    if isinstance(error, asyncio.CancelledError):
+        return Unavailable(
+            "The host is shutting down; what it accepted is kept. Ask again when it is back", retry_after=1
+        )
     if isinstance(error, StoreUnavailable):
         log.error("%s %s: the store does not answer: %s", request.method, request.route, error)
         return Unavailable("The store does not answer; try again later", retry_after=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -73,7 +74,7 @@ async def serve(call: Call) -> None:
         await method(call, params, bytes(request_id))
     except ClientGone:
         raise
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         if request.status:
             raise
         await respond(request, rpc_error(known(error, request), request_id))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from weakref import WeakKeyDictionary
 
 from roost.doors.http import Headers, Request
 from roost.engine.engine import Engine, Stream
 from roost.engine.follower import Follower
+from roost.engine.live import Frame, LiveTask
 
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream"),
@@ -66,8 +68,8 @@ async def send_stream(
         watcher = asyncio.get_running_loop().create_task(_close_when_gone(request, follower))
         heartbeat.sent(follower)
         while (frames := await follower.batch()) is not None:
-            chunk = b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames])
-            await send({"type": "http.response.body", "body": _one_line(chunk) or KEEP_ALIVE, "more_body": True})
+            chunk = _chunk(frames, prefix, suffix) if prefix else _shared_chunk(follower.live, frames)
+            await send({"type": "http.response.body", "body": chunk or KEEP_ALIVE, "more_body": True})
             heartbeat.sent(follower)
         await send({"type": "http.response.body", "body": b""})
     finally:
@@ -76,6 +78,24 @@ async def send_stream(
         if follower is not None:
             heartbeat.forget(follower)
             engine.release(follower)
+
+
+_chunks: WeakKeyDictionary[LiveTask, tuple[int, int, bytes]] = WeakKeyDictionary()
+"""The last chunk of each task: a thousand readers at one place of a stream are sent the same bytes."""
+
+
+def _shared_chunk(live: LiveTask, frames: list[Frame]) -> bytes:
+    if not frames:
+        return b""
+    first, last = frames[0].seq, frames[-1].seq
+    found = _chunks.get(live)
+    if found is None or found[:2] != (first, last):
+        found = _chunks[live] = (first, last, _chunk(frames, b"", b""))
+    return found[2]
+
+
+def _chunk(frames: list[Frame], prefix: bytes, suffix: bytes) -> bytes:
+    return _one_line(b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames]))
 
 
 def _one_line(chunk: bytes) -> bytes:

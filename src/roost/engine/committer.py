@@ -14,7 +14,7 @@ from roost.protocol.errors import Unavailable
 log = logging.getLogger("roost.engine")
 
 GROUP_ENTRIES = 4096
-RETRY_MAX_S = 2.0
+RETRY_MAX_S = 1.0
 
 
 class Committer:
@@ -79,7 +79,8 @@ class Committer:
             except StoreUnavailable as error:
                 self.stats.commit_failures += 1
                 log.error("the store did not commit, nothing of it was acknowledged: %s", error)
-                lives, group = self._give_up(lives, group, error)
+                lives, group = self._give_up(lives, group)
+                self._refuse_new()
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_MAX_S)
                 continue
@@ -96,14 +97,22 @@ class Committer:
                     live.refused(Unavailable("the task moved to another writer; try again"))
             return
 
-    def _give_up(
-        self, lives: list[LiveTask], group: list[Append], error: StoreUnavailable
-    ) -> tuple[list[LiveTask], list[Append]]:
+    def _refuse_new(self) -> None:
+        """Those that came meanwhile and are not on record yet need not wait for the store."""
+        for live in self.dirty:
+            if not live.created and not live.lost:
+                live.refused(_unavailable())
+
+    def _give_up(self, lives: list[LiveTask], group: list[Append]) -> tuple[list[LiveTask], list[Append]]:
         """New tasks are refused at once; tasks that exist are tried again until the store is back."""
         keep: list[tuple[LiveTask, Append]] = []
         for live, append in zip(lives, group, strict=True):
             if append.create is not None or self.closing:
-                live.refused(Unavailable("the store cannot write now; try again later", retry_after=1))
+                live.refused(_unavailable())
             else:
                 keep.append((live, append))
         return [live for live, _ in keep], [append for _, append in keep]
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("the store cannot write now; try again later", retry_after=1)

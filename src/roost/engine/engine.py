@@ -7,33 +7,28 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from msgspec.structs import replace
-
 from roost.engine import listing, recovery
+from roost.engine.accepting import accept
 from roost.engine.committer import Committer
 from roost.engine.follower import SEND_ENDS, SUBSCRIBE_ENDS, Follower
-from roost.engine.ids import new_id, now_us
+from roost.engine.ids import now_us
 from roost.engine.lane import Lane
 from roost.engine.live import LiveTask
-from roost.engine.media import check_input
 from roost.engine.ports import HostedAgent, NewTask, Scope, Store
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
+from roost.engine.turnstile import Turnstile
 from roost.engine.views import split, task_bytes, trim_task, view
 from roost.identity.principal import Principal
-from roost.protocol.entries import Received
 from roost.protocol.errors import (
     AgentNotFound,
-    InvalidParams,
-    PushNotificationNotSupported,
     TaskNotCancelable,
     TaskNotFound,
-    TooManyRequests,
     Unavailable,
     UnsupportedOperation,
 )
-from roost.protocol.states import PAUSED, SETTLED, TERMINAL
+from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -49,7 +44,6 @@ log = logging.getLogger("roost.engine")
 R = TypeVar("R")
 
 CANCEL_WAIT_S = 5.0
-MAX_CONTEXT_ID = 256
 
 
 class Answer(NamedTuple):
@@ -68,13 +62,48 @@ class Stream(NamedTuple):
     follower: Follower | None
 
 
+class Waiting:
+    """A client that waits for its task to end or to ask."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def attach(self, run: Run) -> None:
+        self.run, live = run, run.live
+        self.settled = live.when_settled()
+        self.over = live.state in TERMINAL and not live.dirty and not live.in_flight
+        """A cancel came between the answer and its run."""
+
+    def detach(self) -> None:
+        if self.settled.cancel():
+            self.engine.released(self.run.live)
+
+
+class Watching:
+    """A client that follows its task from the message on."""
+
+    def __init__(self, engine: Engine, history_length: int | None) -> None:
+        self.engine = engine
+        self.history_length = history_length
+
+    def attach(self, run: Run) -> None:
+        self.run, live = run, run.live
+        self.follower = self.engine.follow(live, live.shown_seq, SEND_ENDS)
+        opening = Answer(task_bytes(live.task, self.history_length), None)
+        self.stream = Stream(opening, live.shown_seq, self.follower)
+
+    def detach(self) -> None:
+        self.engine.release(self.follower)
+
+
 class Engine:
     def __init__(self, store: Store, worker: str) -> None:
         self.store = store
         self.worker = worker
         self.stats = Stats()
+        self.turnstile = Turnstile()
         self.committer = Committer(store, self.stats)
-        self.runner = Runner(worker, self._released)
+        self.runner = Runner(worker, self.released)
         self.lives: dict[str, LiveTask] = {}
         self.loading: dict[str, asyncio.Task[bool]] = {}
         self.accepting = True
@@ -110,39 +139,39 @@ class Engine:
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str] = ()
     ) -> Answer:
         configuration = request.configuration
-        live, run = await self._accept(principal, agent, request, extensions)
-        settled = live.when_settled()
-        self.runner.submit(self.runner.lanes[agent], run)
-        if run.decision is not None:
-            reply = await self._decided(run)
-            if reply is not None:
-                settled.cancel()
-                return Answer(None, reply)
-        history = None if configuration is None else configuration.history_length
-        if configuration is not None and configuration.return_immediately:
-            settled.cancel()
-            return Answer(await live.read(lambda task, _: task_bytes(task, history)), None)
-        body = await settled
-        if history is not None:
-            return Answer(trim_task(body, history), None)
-        return Answer(body, None)
+        waiting = Waiting(self)
+        await accept(self, principal, self.lane(agent), request, extensions, waiting)
+        run, live = waiting.run, waiting.run.live
+        try:
+            if run.decision is not None:
+                reply = await self._decided(run)
+                if reply is not None:
+                    return Answer(None, reply)
+            history = None if configuration is None else configuration.history_length
+            if waiting.over or (configuration is not None and configuration.return_immediately):
+                return Answer(await live.read(lambda task, _: task_bytes(task, history)), None)
+            body = await waiting.settled
+            return Answer(body if history is None else trim_task(body, history), None)
+        finally:
+            waiting.detach()
 
     async def stream(
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str] = ()
     ) -> Stream:
         self._streaming(agent)
         configuration = request.configuration
-        history = None if configuration is None else configuration.history_length
-        live, run = await self._accept(principal, agent, request, extensions)
-        opening, position = task_bytes(live.task, history), live.shown_seq
-        follower = Follower(live, self.store, self.stats, position, SEND_ENDS)
-        self.runner.submit(self.runner.lanes[agent], run)
-        if run.decision is not None:
-            reply = await self._decided(run)
+        watching = Watching(self, None if configuration is None else configuration.history_length)
+        await accept(self, principal, self.lane(agent), request, extensions, watching)
+        if watching.run.decision is not None:
+            try:
+                reply = await self._decided(watching.run)
+            except BaseException:
+                watching.detach()
+                raise
             if reply is not None:
-                follower.close()
+                watching.detach()
                 return Stream(Answer(None, reply), None, None)
-        return Stream(Answer(opening, None), position, follower)
+        return watching.stream
 
     async def get(self, principal: Principal, agent: str, request: GetTaskRequest) -> bytes:
         self.lane(agent)
@@ -163,11 +192,11 @@ class Engine:
         return await listing.list_tasks(self, Scope(principal.tenant, principal.owner, agent), request)
 
     async def cancel(self, principal: Principal, agent: str, request: CancelTaskRequest) -> bytes:
-        live = await self._find(principal, agent, request.id)
+        live = await self.find(principal, agent, request.id)
         try:
             if live.state in TERMINAL:
                 raise TaskNotCancelable(
-                    f"Task is already {_word(live.state)} and cannot be canceled", metadata={"taskId": request.id}
+                    f"Task is already {self.word(live.state)} and cannot be canceled", metadata={"taskId": request.id}
                 )
             if not self.runner.cancel(request.id):
                 if live.worker is None:
@@ -185,28 +214,31 @@ class Engine:
         self, principal: Principal, agent: str, request: SubscribeToTaskRequest, last_event_id: int | None = None
     ) -> Stream:
         self._streaming(agent)
-        live = await self._find(principal, agent, request.id)
+        live = await self.find(principal, agent, request.id)
         try:
             if last_event_id is not None:
                 return await recovery.resume_stream(self, live, last_event_id)
             if live.state in TERMINAL:
                 raise UnsupportedOperation(
-                    f"Task is already {_word(live.state)}: there is nothing to subscribe to. Read it with GetTask,"
+                    f"Task is already {self.word(live.state)}: there is nothing to subscribe to. Read it with GetTask,"
                     " or send Last-Event-ID to replay its stream",
                     metadata={"taskId": request.id},
                 )
 
             def look(task: Task, seq: int) -> Stream:
-                follower = Follower(live, self.store, self.stats, seq, SUBSCRIBE_ENDS)
+                follower = self.follow(live, seq, SUBSCRIBE_ENDS)
                 return Stream(Answer(task_bytes(task), None), seq, follower)
 
             return await live.read(look)
         finally:
             self.unhold(live)
 
+    def follow(self, live: LiveTask, position: int, ends: frozenset[TaskState]) -> Follower:
+        return Follower(live, self.store, self.stats, self.turnstile, position, ends)
+
     def release(self, follower: Follower) -> None:
         follower.close()
-        self._released(follower.live)
+        self.released(follower.live)
 
     def lane(self, agent: str) -> Lane:
         lane = self.runner.lanes.get(agent)
@@ -214,97 +246,15 @@ class Engine:
             raise AgentNotFound(f"There is no agent {agent!r} here; GET /agents/ lists those there are")
         return lane
 
-    # Accepting a message
-
-    async def _accept(
-        self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str]
-    ) -> tuple[LiveTask, Run]:
-        """Commit the message, and return the run that will answer it: not started, and its task held live."""
-        lane = self.lane(agent)
-        message, configuration = request.message, request.configuration
-        if configuration is not None and configuration.task_push_notification_config is not None:
-            raise PushNotificationNotSupported(field="configuration.taskPushNotificationConfig")
-        check_input(lane.hosted.profile, message)
-        if not self.accepting:
-            raise Unavailable("the host is shutting down", retry_after=1)
-        if lane.full:
-            raise TooManyRequests(f"Agent {agent!r} has too many messages waiting; try again later", retry_after=1)
-        modes = [] if configuration is None else configuration.accepted_output_modes
-        if message.task_id:
-            return await self._accept_answer(principal, lane, request, modes, extensions)
-        if len(message.context_id) > MAX_CONTEXT_ID:
-            raise InvalidParams(
-                f"message.contextId is longer than {MAX_CONTEXT_ID} characters", field="message.contextId"
-            )
-        now = now_us()
-        context_id = message.context_id or new_id()
-        new = NewTask(new_id(), Scope(principal.tenant, principal.owner, agent), context_id, now)
-        profile = lane.hosted.profile
-        live = LiveTask.begin(new, self.worker, profile.direct, self.committer.touch)
-        received = Received(
-            replace(message, task_id=new.id, context_id=context_id), request.metadata, modes, list(extensions)
-        )
-        live.write_message(now, received)
-        live.write_status(now, TaskState.SUBMITTED)
-        self.lives[new.id] = live
-        live.busy += 1
-        try:
-            await live.commit()
-        except Unavailable:
-            del self.lives[new.id]
-            raise
-        finally:
-            live.busy -= 1
-        run = Run(live, lane.hosted, [received])
-        if profile.direct:
-            run.decision = asyncio.get_running_loop().create_future()
-        return live, run
-
-    async def _accept_answer(
-        self,
-        principal: Principal,
-        lane: Lane,
-        request: SendMessageRequest,
-        modes: list[str],
-        extensions: Sequence[str],
-    ) -> tuple[LiveTask, Run]:
-        message = request.message
-        live = await self._find(principal, lane.hosted.profile.id, message.task_id)
-        try:
-            if message.context_id and message.context_id != live.new.context_id:
-                raise InvalidParams(
-                    "message.contextId is not the context of that task; leave it out or send the task's own",
-                    field="message.contextId",
-                )
-            if live.state not in PAUSED:
-                raise UnsupportedOperation(
-                    f"Task is {_word(live.state)} and takes no message now"
-                    + ("; send one without taskId to begin another task" if live.state in TERMINAL else ""),
-                    metadata={"taskId": message.task_id},
-                )
-            now = now_us()
-            received = Received(
-                replace(message, context_id=live.new.context_id), request.metadata, modes, list(extensions)
-            )
-            live.take_over(self.worker)
-            live.write_message(now, received)
-            live.write_status(now, TaskState.WORKING)
-            await live.commit()
-            run = Run(live, lane.hosted, [])
-            await recovery.prepare(self.store, run)
-        finally:
-            self.unhold(live)
-        return live, run
-
     async def _decided(self, run: Run) -> bytes | None:
         assert run.decision is not None
-        reply = await run.decision
+        reply = await asyncio.shield(run.decision)
         await run.live.commit()
         return reply
 
     # Finding tasks
 
-    async def _find(self, principal: Principal, agent: str, task_id: str) -> LiveTask:
+    async def find(self, principal: Principal, agent: str, task_id: str) -> LiveTask:
         """The live task, held until `unhold`; TaskNotFound to everyone whose task it is not."""
         self.lane(agent)
         live = await self.load(task_id)
@@ -353,9 +303,9 @@ class Engine:
 
     def unhold(self, live: LiveTask) -> None:
         live.busy -= 1
-        self._released(live)
+        self.released(live)
 
-    def _released(self, live: LiveTask) -> None:
+    def released(self, live: LiveTask) -> None:
         """Forget a task that nothing happens to any more; the journal remembers it."""
         if live.lost:
             self.lives.pop(live.new.id, None)
@@ -363,7 +313,7 @@ class Engine:
             if self.lives.get(live.new.id) is live:
                 del self.lives[live.new.id]
         elif not live.busy and not live.followers and (live.dirty or live.in_flight):
-            live.commit().add_done_callback(lambda _: self._released(live))
+            live.commit().add_done_callback(lambda _: self.released(live))
 
     @staticmethod
     def _check_scope(new: NewTask, principal: Principal, agent: str, hidden: bool) -> None:
@@ -374,6 +324,6 @@ class Engine:
         if not self.lane(agent).hosted.profile.streaming:
             raise UnsupportedOperation("This agent does not stream; use message:send")
 
-
-def _word(state: TaskState | None) -> str:
-    return str(state).removeprefix("TASK_STATE_")
+    @staticmethod
+    def word(state: TaskState | None) -> str:
+        return str(state).removeprefix("TASK_STATE_")

@@ -7,11 +7,13 @@ import asyncio
 from roost.engine.live import Frame, LiveTask
 from roost.engine.ports import Journal
 from roost.engine.stats import Stats
+from roost.engine.turnstile import Turnstile
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import StreamResponse, TaskState
 
+BATCH = 64
 PAGE = 256
 
 SEND_ENDS = TERMINAL | {TaskState.INPUT_REQUIRED}
@@ -23,11 +25,20 @@ class Follower:
     """`position` is the seq of the last frame that the reader has."""
 
     def __init__(
-        self, live: LiveTask, journal: Journal, stats: Stats, position: int, ends: frozenset[TaskState]
+        self,
+        live: LiveTask,
+        journal: Journal,
+        stats: Stats,
+        turnstile: Turnstile,
+        position: int,
+        ends: frozenset[TaskState],
     ) -> None:
         self.live = live
         self.journal = journal
         self.stats = stats
+        self.turnstile = turnstile
+        self.hurried = False
+        """The last batch was not waited for: others come first."""
         self.position = position
         self.ends = ends
         self.over = False
@@ -40,7 +51,11 @@ class Follower:
         """The next frames, [] when nudged for a sign of life, None at the end."""
         while not self.over and self.open:
             if self.position < self.live.shown_seq:
+                if self.hurried:
+                    await self._turn()
+                self.hurried = True
                 return await self._read()
+            self.hurried = False
             if self.live.lost or self.live.draining or (self.live.state in TERMINAL and self.position >= self.live.seq):
                 return None
             self.waiter = asyncio.get_running_loop().create_future()
@@ -50,9 +65,14 @@ class Follower:
                 return []
         return None
 
+    async def _turn(self) -> None:
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.turnstile.admit(waiter)
+        await waiter
+
     def wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(False)
+            self.turnstile.admit(self.waiter)
 
     def nudge(self) -> None:
         if self.waiter is not None and not self.waiter.done():
@@ -71,7 +91,8 @@ class Follower:
     async def _read(self) -> list[Frame]:
         ring = self.live.ring
         if ring and ring[0].seq <= self.position + 1:
-            frames = ring[self.position + 1 - ring[0].seq :]
+            start = self.position + 1 - ring[0].seq
+            frames = ring[start : start + BATCH]
         else:
             stored = await self.journal.read_entries(self.live.new.id, self.position, PAGE, wire=True)
             frames = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from roost.engine.ports import HostedAgent
+from roost.engine.ports import HostedAgent, NewTask
 from roost.engine.run import Run
 
 ContextKey = tuple[str, str, str]
@@ -20,14 +20,25 @@ class Lane:
         self.turns: dict[ContextKey, deque[Run]] = {}
         """A context is here while one of its runs is running or ready; the deque holds those behind it."""
         self.waiting = 0
+        self.reserved = [0, 0]
+        """Messages that are being committed: those that will run at once, and those that will wait."""
 
-    @property
-    def full(self) -> bool:
-        return self.waiting >= self.hosted.profile.limits.queue
+    def reserve(self, new: NewTask) -> bool | None:
+        """A place for a message: whether it will have to wait, or None if too many wait already."""
+        limits = self.hosted.profile.limits
+        behind = not self.hosted.profile.parallel and _key(new) in self.turns
+        waits = behind or len(self.running) + len(self.ready) + self.reserved[0] >= limits.concurrency
+        if waits and self.waiting + self.reserved[1] >= limits.queue:
+            return None
+        self.reserved[waits] += 1
+        return waits
+
+    def unreserve(self, waits: bool) -> None:
+        self.reserved[waits] -= 1
 
     def submit(self, run: Run) -> None:
         if not self.hosted.profile.parallel:
-            key = _key(run)
+            key = _key(run.live.new)
             behind = self.turns.get(key)
             if behind is not None:
                 behind.append(run)
@@ -40,7 +51,7 @@ class Lane:
         """Take back a run that has not started."""
         if run in self.running:
             return False
-        behind = self.turns.get(_key(run))
+        behind = self.turns.get(_key(run.live.new))
         if behind is not None and run in behind:
             behind.remove(run)
             self.waiting -= 1
@@ -62,7 +73,7 @@ class Lane:
     def _next_turn(self, run: Run) -> None:
         if self.hosted.profile.parallel:
             return
-        key = _key(run)
+        key = _key(run.live.new)
         behind = self.turns[key]
         if behind:
             self.waiting -= 1
@@ -82,6 +93,5 @@ class Lane:
         self.launch(self, run)
 
 
-def _key(run: Run) -> ContextKey:
-    scope = run.live.new.scope
-    return scope.tenant, scope.owner, run.live.new.context_id
+def _key(new: NewTask) -> ContextKey:
+    return new.scope.tenant, new.scope.owner, new.context_id

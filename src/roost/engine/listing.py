@@ -68,7 +68,10 @@ def _cursor(token: str) -> tuple[int, str]:
         time, colon, task_id = text.partition(":")
         if not colon or not task_id:
             raise ValueError
-        return int(time), task_id
+        cursor = int(time), task_id
+        if not 0 <= cursor[0] < 2**63:
+            raise ValueError
+        return cursor
     except (ValueError, binascii.Error, OverflowError):
         raise InvalidParams(
             "pageToken is not one that ListTasks returned; leave it out to begin at the first page", field="pageToken"

@@ -35,7 +35,6 @@ R = TypeVar("R")
 SNAPSHOT_FLOOR = 64 * 1024
 RING_ENTRIES = 1024
 RING_BYTES = 1024 * 1024
-WAKE_AT_ONCE = 64
 
 
 OUTPUT = "output"
@@ -70,11 +69,9 @@ class LiveTask:
     head_moved = False
     size = 0
     dirty = False
-    commit_waiter: asyncio.Future[None] | None = None
     # As committed, or being committed.
     in_flight = False
     flying_bytes = 0
-    flying_waiter: asyncio.Future[None] | None = None
     settled_bytes: bytes | None = None
     shown_seq = 0
     unsnapped = 0
@@ -99,6 +96,8 @@ class LiveTask:
         self.events: list[Event] = []
         self.flying: list[Entry] = []
         self.flying_states: dict[int, TaskState] = {}
+        self.commit_waiters: list[asyncio.Future[None]] = []
+        self.flying_waiters: list[asyncio.Future[None]] = []
         self.readers: list[tuple[Callable[[Task, int], Any], asyncio.Future[Any]]] = []
         self.settled: list[asyncio.Future[bytes]] = []
         self.followers: list[Callable[[], None]] = []
@@ -212,18 +211,16 @@ class LiveTask:
             self.touch(self)
 
     def commit(self) -> asyncio.Future[None]:
-        """Done when all that is written up to now is on disk."""
-        loop = asyncio.get_running_loop()
-        if self.dirty:
-            if self.commit_waiter is None:
-                self.commit_waiter = loop.create_future()
-            return self.commit_waiter
-        if self.flying_waiter is None:
-            self.flying_waiter = loop.create_future()
-        waiter = self.flying_waiter
-        if not self.in_flight:
+        """Done when all that is written up to now is on disk. Each caller has a future of its own to cancel."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.lost:
+            waiter.set_exception(Unavailable("the task moved to another writer; try again"))
+        elif self.dirty:
+            self.commit_waiters.append(waiter)
+        elif self.in_flight:
+            self.flying_waiters.append(waiter)
+        else:
             waiter.set_result(None)
-            self.flying_waiter = None
         return waiter
 
     # Committing
@@ -237,7 +234,7 @@ class LiveTask:
         self.dirty = False
         self.in_flight = True
         self.flying = entries
-        self.flying_waiter, self.commit_waiter = self.commit_waiter, None
+        self.flying_waiters, self.commit_waiters = self.commit_waiters, []
         states = self.flying_states = {}
         task = self.task
         for entry, event in zip(entries, events, strict=True):
@@ -283,9 +280,10 @@ class LiveTask:
         self.readers.clear()
         if self.followers:
             self._show(entries)
-        waiter, self.flying_waiter = self.flying_waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        waiters, self.flying_waiters = self.flying_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         if self.settled_bytes is not None:
             for future in self.settled:
                 if not future.done():
@@ -298,12 +296,12 @@ class LiveTask:
         self.lost = True
         self.in_flight = False
         self.dirty = True  # and never handed to the committer again
-        waiters = [self.flying_waiter, self.commit_waiter, *(reader for _, reader in self.readers), *self.settled]
-        self.flying_waiter = self.commit_waiter = None
+        waiters = [*self.flying_waiters, *self.commit_waiters, *(reader for _, reader in self.readers), *self.settled]
+        self.flying_waiters, self.commit_waiters = [], []
         self.readers.clear()
         self.settled.clear()
         for waiter in waiters:
-            if waiter is not None and not waiter.done():
+            if not waiter.done():
                 waiter.set_exception(error)
                 waiter.exception()  # heard or not, it is no surprise
         self._wake()
@@ -325,15 +323,8 @@ class LiveTask:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the followers, a few in each turn of the event loop, so that a thousand do not hold it up."""
-        self._wake_some(list(self.followers), 0)
-
-    def _wake_some(self, followers: list[Callable[[], None]], start: int) -> None:
-        for wake in followers[start : start + WAKE_AT_ONCE]:
+        for wake in list(self.followers):
             wake()
-        start += WAKE_AT_ONCE
-        if start < len(followers):
-            asyncio.get_running_loop().call_soon(self._wake_some, followers, start)
 
     # Reading
 

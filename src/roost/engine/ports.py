@@ -121,8 +121,8 @@ class Journal(Protocol):
 
     async def read_task(self, task_id: str) -> Stored | None: ...
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool) -> list[Entry]:
-        """Entries in order, from those after (after, 0): wire entries only, or all of them."""
+    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
+        """Entries in order, from those after (after, sub): wire entries only, or all of them."""
 
     async def read_internal(self, task_id: str) -> list[Entry]:
         """The internal entries of a task, in order."""

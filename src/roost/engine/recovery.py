@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from roost.engine.follower import SUBSCRIBE_ENDS, Follower
+from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.ids import now_us
 from roost.engine.live import LiveTask
-from roost.engine.ports import Journal
+from roost.engine.ports import Journal, StoreUnavailable
 from roost.engine.run import Run
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
 from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry, Received
-from roost.protocol.errors import InvalidParams
+from roost.protocol.errors import InvalidParams, Unavailable
 from roost.protocol.fold import fold, new_task
 from roost.protocol.types import Artifact, Part, StreamResponse, Task, TaskState
 
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("roost.engine")
 
 PAGE = 1000
+ANY_SUB = 2**62
+"""Past every internal entry of a seq."""
 ORPHANS = 200
 MAX_ATTEMPTS = 3
 BACKOFF_S = (0.0, 1.0, 4.0)
+RETRY_S, RETRY_MAX_S = 0.2, 5.0
 
 
 async def restore(journal: Journal, task_id: str, touch: Callable[[LiveTask], None]) -> LiveTask | None:
@@ -37,23 +40,33 @@ async def restore(journal: Journal, task_id: str, touch: Callable[[LiveTask], No
     if stored is None:
         return None
     snapshot = stored.snapshot
-    task, after, position = new_task(task_id, stored.new.context_id), -1, (-1, 0)
+    task, position = new_task(task_id, stored.new.context_id), (-1, 0)
+    last = Entry(0, 0, "", b"", 0, 0, NO_CHAIN)
     if snapshot is not None:
         task = decoder(Task)(snapshot.body)
         task.artifacts = decoder(list[Artifact])(snapshot.artifacts)
-        after, position = snapshot.seq - 1, (snapshot.seq, snapshot.sub)
-    last = Entry(0, 0, "", b"", 0, 0, NO_CHAIN)
+        position = (snapshot.seq, snapshot.sub)
+        last = await _entry_at(journal, task_id, position)
     tail = 0
-    while True:
-        page = await journal.read_entries(task_id, after, PAGE, wire=False)
-        fresh = [entry for entry in page if (entry.seq, entry.sub) > position]
-        fold(task, fresh)
-        tail += sum(len(entry.data) for entry in fresh)
-        if page:
-            last = page[-1]
-            after, position = last.seq, (last.seq, last.sub)
-        if len(page) < PAGE:
-            return LiveTask.restore(stored, task, last, tail, touch)
+    async for page in _pages(journal, task_id, position):
+        fold(task, page)
+        tail += sum(len(entry.data) for entry in page)
+        last = page[-1]
+    return LiveTask.restore(stored, task, last, tail, touch)
+
+
+async def _entry_at(journal: Journal, task_id: str, position: tuple[int, int]) -> Entry:
+    seq, sub = position
+    before = (seq, sub - 1) if sub else (seq - 1, ANY_SUB)
+    [entry] = await journal.read_entries(task_id, before[0], 1, wire=False, sub=before[1])
+    return entry
+
+
+async def _pages(journal: Journal, task_id: str, after: tuple[int, int] = (-1, 0)) -> AsyncIterator[list[Entry]]:
+    """All entries after a position, in pages."""
+    while page := await journal.read_entries(task_id, after[0], PAGE, wire=False, sub=after[1]):
+        yield page
+        after = (page[-1].seq, page[-1].sub)
 
 
 async def prepare(journal: Journal, run: Run) -> int:
@@ -71,7 +84,19 @@ async def prepare(journal: Journal, run: Run) -> int:
 
 
 async def recover(engine: Engine) -> None:
-    """Go on with every task whose worker is gone."""
+    """Go on with every task whose worker is gone, as soon as the store lets us."""
+    delay = RETRY_S
+    while engine.accepting:
+        try:
+            await _recover(engine)
+            return
+        except (StoreUnavailable, Unavailable) as error:
+            log.error("interrupted tasks cannot be taken up yet, trying again in %g s: %s", delay, error)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_MAX_S)
+
+
+async def _recover(engine: Engine) -> None:
     agents = list(engine.runner.lanes)
     tried: set[str] = set()
     while agents and engine.accepting:
@@ -137,18 +162,13 @@ async def _replace_unrecorded(journal: Journal, run: Run) -> None:
     """What was streamed after the barrier will be said again: remember the artifacts as they were there."""
     task = new_task(run.live.new.id, run.live.new.context_id)
     touched: set[str] = set()
-    after = -1
-    while True:
-        page = await journal.read_entries(run.live.new.id, after, PAGE, wire=False)
+    async for page in _pages(journal, run.live.new.id):
         fold(task, [entry for entry in page if entry.ordinal <= run.barrier])
         for entry in page:
             if entry.kind == kinds.ARTIFACT and entry.ordinal > run.barrier:
                 event = decoder(StreamResponse)(entry.data).artifact_update
                 if event is not None:
                     touched.add(event.artifact.artifact_id)
-        if len(page) < PAGE:
-            break
-        after = page[-1].seq
     known = {artifact.artifact_id: artifact for artifact in task.artifacts}
     run.base = {artifact_id: known.get(artifact_id) for artifact_id in touched}
 
@@ -163,17 +183,13 @@ async def resume_stream(engine: Engine, live: LiveTask, last: int) -> Stream:
             f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"
         )
     task = await _as_of(engine.store, live, last)
-    return Stream(
-        Answer(task_bytes(task), None), None, Follower(live, engine.store, engine.stats, last, SUBSCRIBE_ENDS)
-    )
+    return Stream(Answer(task_bytes(task), None), None, engine.follow(live, last, SUBSCRIBE_ENDS))
 
 
 async def _as_of(journal: Journal, live: LiveTask, last: int) -> Task:
     task = new_task(live.new.id, live.new.context_id)
-    after = -1
-    while True:
-        page = await journal.read_entries(live.new.id, after, PAGE, wire=False)
+    async for page in _pages(journal, live.new.id):
         fold(task, [entry for entry in page if entry.seq <= last])
-        if len(page) < PAGE or page[-1].seq > last:
-            return task
-        after = page[-1].seq
+        if page[-1].seq > last:
+            break
+    return task

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from roost.engine import steps
 from roost.engine.ids import new_id, now_us
 from roost.engine.live import OUTPUT, LiveTask
 from roost.engine.ports import HostedAgent
@@ -36,15 +37,10 @@ log = logging.getLogger("roost.engine")
 YIELD_EVERY = 32
 MAX_UNCOMMITTED = 256
 MAX_UNCOMMITTED_BYTES = 1024 * 1024
-MAX_STEP_BYTES = 1024 * 1024
 
 
 class Unwind(BaseException):
     """Leaves the agent's function: the task is paused, or is no longer this run's to write."""
-
-
-class StepTooLarge(ValueError):
-    """A step's result is kept in the journal and has a limit."""
 
 
 class Run:
@@ -52,6 +48,7 @@ class Run:
     ordinal = 0
     emitted = 0
     asked = 0
+    begun = False
     dead = False
     """Nothing that this run still says is believed."""
     cancelled = False
@@ -70,7 +67,8 @@ class Run:
         self.hosted = hosted
         self.received = received
         """All messages of the task, oldest first."""
-        self.steps: dict[tuple[str, int], Any] = {}
+        self.steps: dict[tuple[str, int], tuple[StepRecord, int]] = {}
+        """By name and occurrence: those on record, with their ordinals."""
         self.base: dict[str, Artifact | None] = {}
         """Artifacts that a dead run touched after the barrier, as they were at the barrier."""
         self.occurrences: dict[str, int] = {}
@@ -82,7 +80,7 @@ class Run:
         for entry in records:
             if entry.kind == kinds.STEP:
                 record = decoder(StepRecord)(entry.data)
-                self.steps[record.name, record.occurrence] = record.result
+                self.steps[record.name, record.occurrence] = (record, entry.ordinal)
             if entry.kind in (kinds.STEP, kinds.MESSAGE):
                 self.barrier = max(self.barrier, entry.ordinal)
 
@@ -192,31 +190,38 @@ class Run:
 
     async def step(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
         occurrence = self.occurrences.get(name, 0)
-        known, result = await self.begin_step(name)
-        return result if known else await self.record(name, occurrence, await work())
+        known = await self.begin_step(name)
+        if known is not None:
+            return steps.outcome(known)
+        try:
+            record = steps.succeeded(name, occurrence, await work())
+        except Exception as error:
+            await self.end_step(steps.failed(name, occurrence, error))
+            raise
+        await self.end_step(record)
+        return record.result
 
-    async def begin_step(self, name: str) -> tuple[bool, Any]:
-        """(True, its result) if the journal has it."""
+    async def begin_step(self, name: str) -> StepRecord | None:
+        """The step's record, if the journal has it. What the step had said is counted as said."""
         self.check()
         self.flush_text()
         occurrence = self.occurrences.get(name, 0)
         self.occurrences[name] = occurrence + 1
-        if (name, occurrence) in self.steps:
-            return True, self.steps.pop((name, occurrence))
-        return False, None
+        found = self.steps.pop((name, occurrence), None)
+        if found is None:
+            return None
+        record, ordinal = found
+        self.ordinal = max(self.ordinal, ordinal)
+        return record
 
-    async def record(self, name: str, occurrence: int, result: Any) -> Any:
-        """Keep a step's result; what comes back is what a re-run would get."""
-        record = encode(StepRecord(name, occurrence, result))
-        if len(record) > MAX_STEP_BYTES:
-            raise StepTooLarge(f"the result of step {name!r} is {len(record)} bytes; at most {MAX_STEP_BYTES} are kept")
-        kept = decoder(StepRecord)(record)
+    async def end_step(self, record: StepRecord) -> None:
+        """Keep what the step came to."""
         self.check()
+        self.flush_text()
         self.decide_task()
         self.live.ordinal = self.ordinal
-        self.live.write_record(now_us(), kinds.STEP, kept)
+        self.live.write_record(now_us(), kinds.STEP, record)
         await self.live.commit()
-        return kept.result
 
     def step_key(self, name: str) -> str:
         return f"{self.live.new.id}:{name}:{self.occurrences.get(name, 0)}"
@@ -252,7 +257,7 @@ class Run:
         if self.decision is not None and not self.decision.done():
             self.decision.set_result(None)
             self.live.show()
-            if self.live.state is TaskState.SUBMITTED and self.hosted.profile.resume:
+            if self.begun and self.live.state is TaskState.SUBMITTED and self.hosted.profile.resume:
                 self.live.write_status(now_us(), TaskState.WORKING)
 
     @property

@@ -21,7 +21,6 @@ from roost.protocol.types import Part, TaskState
 
 log = logging.getLogger("roost.engine")
 
-DIRECT_WITHIN_S = 1.0
 CANCEL_FORCED_S = 30.0
 
 
@@ -109,9 +108,9 @@ class Runner:
             # Such an agent is never called twice for one message: after a crash this entry says that it was called.
             live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.worker))
             await live.commit()
-        if run.decision is not None:
-            asyncio.get_running_loop().call_later(DIRECT_WITHIN_S, run.decide_task)
-        elif live.state is TaskState.SUBMITTED and run.hosted.profile.resume:
+        run.begun = True
+        undecided = run.decision is not None and not run.decision.done()
+        if live.state is TaskState.SUBMITTED and run.hosted.profile.resume and not undecided:
             live.write_status(now_us(), TaskState.WORKING)
 
     def _watch(self, run: Run) -> asyncio.Task[None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -56,23 +57,36 @@ def _load_source(source: str) -> Iterable[tuple[Hostable, str]]:
 
 
 def _from_file(path: Path) -> list[tuple[Hostable, str]]:
-    folder = str(path.parent.resolve())
+    module = _module_of(path)
+    agents = _agents_of(module)
+    if not agents:
+        raise LoadError(f"{path}: no agent is in this file. Make one: agent = Agent({path.stem!r}); see `roost new`")
+    return [(agent, str(path)) for agent in agents]
+
+
+def _module_of(path: Path) -> ModuleType:
+    """The file as a module, once, and under its own name where that is free: its neighbours may import it."""
+    file, folder, name = path.resolve(), str(path.resolve().parent), path.stem
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    name = f"roost_agents_{path.stem}_{abs(hash(path.resolve())):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    if known is not None or name in sys.stdlib_module_names:
+        name = f"roost_agents_{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+        if name in sys.modules:
+            return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path}: Python cannot load this file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise LoadError(f"{path}: {_where(error, path)}") from error
-    agents = _agents_of(module)
-    if not agents:
-        raise LoadError(f"{path}: no agent is in this file. Make one: agent = Agent({path.stem!r}); see `roost new`")
-    return [(agent, str(path)) for agent in agents]
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise LoadError(f"{path}: {_where(error, file)}") from error
+    return module
 
 
 def _from_attribute(name: str, attribute: str, source: str) -> Hostable:
@@ -101,7 +115,7 @@ def _is_agent(value: Any) -> bool:
     return isinstance(value, Hostable) and not isinstance(value, type)
 
 
-def _where(error: Exception, path: Path) -> str:
+def _where(error: BaseException, path: Path) -> str:
     """The error, and the line of the author's file that it came from."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"

@@ -44,12 +44,22 @@ class Received(Struct, omit_defaults=True):
     extensions: list[str] = []
 
 
-class StepRecord(Struct):
-    """STEP: the result of a named step."""
+class StepFailure(Struct):
+    """The exception that a step raised, as far as it can be told in JSON."""
+
+    module: str
+    name: str
+    args: list[Any]
+    text: str
+
+
+class StepRecord(Struct, omit_defaults=True):
+    """STEP: what a named step came to."""
 
     name: str
     occurrence: int
     result: Any
+    failure: StepFailure | None = None
 
 
 class AttemptRecord(Struct):

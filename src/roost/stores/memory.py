@@ -57,11 +57,11 @@ class MemoryStore:
         row = self.rows.get(task_id)
         return None if row is None else _stored(row)
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool) -> list[Entry]:
+    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
         row = self.rows.get(task_id)
         if row is None:
             return []
-        start = bisect_right(row.entries, (after, 0), key=lambda entry: (entry.seq, entry.sub))
+        start = bisect_right(row.entries, (after, sub), key=lambda entry: (entry.seq, entry.sub))
         found: list[Entry] = []
         for entry in row.entries[start:]:
             if len(found) == limit:

@@ -3,7 +3,8 @@
 Made for few B-tree operations per task, which is what a durable message costs: see
 docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment), and the
 snapshot that the commit brings is in it. A task is in the indexes for listing only while nobody
-works on it; active ones have an index of their own.
+works on it; active ones have an index of their own. The indexes end with what the conditions on
+them name, so that counting reads nothing else.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ STATEMENTS = (
         artifacts BLOB
     )""",
     "CREATE UNIQUE INDEX segments_of_task ON segments (task_id, last_seq, last_sub)",
-    f"CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id) WHERE place = {ACTIVE}",
-    f"CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id) WHERE place = {LISTED}",
-    f"CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state) WHERE place = {LISTED}",
+    f"CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id, state, hidden, place) WHERE place = {ACTIVE}",
+    f"CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id, place) WHERE place = {LISTED}",
+    f"""CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state, place)
+        WHERE place = {LISTED}""",
 )
 
 APPEND_COLUMNS = (

@@ -87,8 +87,8 @@ class SQLiteStore:
     async def read_task(self, task_id: str) -> Stored | None:
         return await self._read(self._read_task, task_id)
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool) -> list[Entry]:
-        return await self._read(self._read_entries, task_id, after, limit, wire)
+    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
+        return await self._read(self._read_entries, task_id, after, limit, wire, sub)
 
     async def read_internal(self, task_id: str) -> list[Entry]:
         return await self._read(self._read_internal, task_id)
@@ -134,16 +134,16 @@ class SQLiteStore:
         ).fetchone()
         return None if row is None else self._stored(row)
 
-    def _read_entries(self, task_id: str, after: int, limit: int, wire: bool) -> list[Entry]:
-        which = "last_seq > ?" if wire else "(last_seq, last_sub) > (?, 0)"
+    def _read_entries(self, task_id: str, after: int, limit: int, wire: bool, sub: int) -> list[Entry]:
         found: list[Entry] = []
         rows = self.reader.execute(
-            f"SELECT entries FROM segments WHERE task_id = ? AND {which} ORDER BY last_seq, last_sub",
-            (task_id, after),
+            "SELECT entries FROM segments WHERE task_id = ? AND (last_seq, last_sub) > (?, ?)"
+            " ORDER BY last_seq, last_sub",
+            (task_id, after, sub),
         )
         for (blob,) in rows:
             for entry in decode_segment(blob):
-                if (entry.seq, entry.sub) > (after, 0) and (not wire or entry.sub == 0):
+                if (entry.seq, entry.sub) > (after, sub) and (not wire or entry.sub == 0):
                     found.append(entry)
             if len(found) >= limit:
                 rows.close()

@@ -1,0 +1,134 @@
+"""What a case is given, and what it gives back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+from msgspec import Struct
+
+from benchmarks.load import Closed, Job, Poll, Result
+from benchmarks.servers import ROOT, Server
+from benchmarks.stats import Bar, Spread
+
+WARM_UP_S = 0.5
+
+
+class Row(Struct):
+    """A number to hold: one value for each round, and what they say of the bar."""
+
+    measure: str
+    bar: str
+    unit: str
+    values: list[float]
+    verdict: str
+    note: str = ""
+
+
+class Series(Struct):
+    """Something that was measured along the way, one value for each round."""
+
+    measure: str
+    subject: str
+    unit: str
+    values: list[float]
+
+
+class Outcome(Struct):
+    rows: list[Row]
+    series: list[Series]
+
+
+class WrongAnswer(Exception):
+    """A server did not do what is being measured: there is no number."""
+
+
+def row(measure: str, bar: Bar, values: list[float], *, unit: str = "", note: str = "") -> Row:
+    return Row(measure, str(bar), unit, values, bar.verdict(Spread.of(values)), note)
+
+
+def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """Round by round, so that what slows the machine for a while slows both sides."""
+    return [a / b for a, b in zip(over, under, strict=True)]
+
+
+class Bench:
+    def __init__(self, folder: Path, rounds: int, seconds: float, quick: bool) -> None:
+        self.folder = folder
+        self.rounds = rounds
+        self.seconds = seconds
+        self.quick = quick
+        """Fewer tasks and subscribers, for a look at whether all works."""
+
+    def each_round(self) -> Iterator[int]:
+        for number in range(1, self.rounds + 1):
+            self.say(f"  round {number} of {self.rounds}")
+            yield number
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def load(self, job: Job) -> Result:
+        return Generator(job).result()
+
+    def warm(self, server: Server, path: str, text: str) -> None:
+        self.load(Closed(server.port, server.base + path, text, seconds=WARM_UP_S))
+
+    def poll(self, server: Server, path: str) -> Generator:
+        return Generator(Poll(server.port, path))
+
+    def sub_folder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
+
+class Generator:
+    """A load generator at work."""
+
+    def __init__(self, job: Job) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.load"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(job))
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def stop(self) -> Result:
+        self.process.terminate()
+        return self.result()
+
+    def result(self) -> Result:
+        out, _ = self.process.communicate()
+        if self.process.returncode:
+            raise WrongAnswer("the load generator failed; its traceback is above")
+        result = msgspec.json.decode(out, type=Result)
+        if result.errors:
+            raise WrongAnswer(f"{result.errors} answers were wrong, the first one: {result.error}")
+        return result
+
+
+class Stopwatch:
+    """CPU time of a server, and wall time, over a `with` block."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.cpu_s = self.wall_s = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self.cpu_s, self.wall_s = -self.server.cpu_s(), -time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cpu_s += self.server.cpu_s()
+        self.wall_s += time.perf_counter()
+
+
+def middle(values: Sequence[float]) -> str:
+    return f"{median(values):,.4g}"

@@ -1,0 +1,301 @@
+"""The load generator, a process of its own: a job as JSON on stdin, its result as JSON on stdout.
+
+    python -m benchmarks.load < job.json
+
+uvloop and a hand-written protocol (wire.py), so that it costs a fraction of what a server does:
+every result says how busy it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import uvloop
+from msgspec import Struct, field
+
+from benchmarks.stats import quantile
+from benchmarks.wire import Connection, Requests
+
+COMPLETED = b"TASK_STATE_COMPLETED"
+EMITTED = re.compile(rb'"text": ?"(\d{19})"')
+TASK_ID = re.compile(rb'"task": ?\{"id": ?"([^"]+)"')
+CONNECTING = 32
+GRACE_S = 120.0
+
+
+class Closed(Struct, tag=True):
+    """Every connection sends its next request when it has its answer, for some seconds or a number of requests."""
+
+    port: int
+    path: str
+    text: str | None = None
+    connections: int = 16
+    seconds: float = 0.0
+    requests: int = 0
+    """Of each connection; 0 for as many as the time allows."""
+
+
+class Paced(Struct, tag=True):
+    """Some streams at the same time, begun one after the other over `spread_s`."""
+
+    port: int
+    path: str
+    text: str
+    streams: int
+    spread_s: float
+
+
+class Subscribe(Struct, tag=True):
+    """Begin a task, then follow it with many subscribers."""
+
+    port: int
+    base: str
+    text: str
+    subscribers: int
+
+
+class Poll(Struct, tag=True):
+    """One request after the other with a pause between, until SIGTERM."""
+
+    port: int
+    path: str
+    pause_s: float = 0.002
+
+
+Job = Closed | Paced | Subscribe | Poll
+
+
+class Result(Struct):
+    seconds: float = 0.0
+    requests: int = 0
+    """Answered within the time, with the status 200 and, for a message, COMPLETED at the end."""
+    events: int = 0
+    """`data:` lines received within the time."""
+    errors: int = 0
+    error: str = ""
+    """The first answer that was not as it should be."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """How many streams had how many events."""
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    """Of an answer; of an event from its emission, in Paced and Subscribe."""
+    late_ms: float = 0.0
+    """How late the generator itself was, at worst: the noise in max_ms. In Poll only."""
+    busy: float = 0.0
+    """CPU seconds of the generator per second."""
+
+    @property
+    def rate(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def event_rate(self) -> float:
+        return self.events / self.seconds
+
+
+class Generator:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.result = Result()
+        self.counts: Counter[int] = Counter()
+        self.latencies: list[float] = []
+        self.deadline = float("inf")
+        self.started = self.cpu = 0.0
+
+    def begin(self, seconds: float = 0.0) -> None:
+        self.started, self.cpu = time.perf_counter(), time.process_time()
+        if seconds:
+            self.deadline = self.started + seconds
+
+    def finish(self) -> Result:
+        result = self.result
+        elapsed = time.perf_counter() - self.started
+        result.busy = (time.process_time() - self.cpu) / elapsed
+        result.seconds = min(elapsed, self.deadline - self.started)
+        result.counts = dict(sorted(self.counts.items()))
+        if self.latencies:
+            self.latencies.sort()
+            result.p50_ms = quantile(self.latencies, 0.5) * 1000
+            result.p99_ms = quantile(self.latencies, 0.99) * 1000
+            result.max_ms = self.latencies[-1] * 1000
+        return result
+
+    def failed(self, what: str) -> None:
+        self.result.errors += 1
+        self.result.error = self.result.error or what[:500]
+
+
+class Client:
+    """One connection's side of a job: sends, checks what comes, and says when an answer is complete."""
+
+    def __init__(self, generator: Generator, port: int, requests: Requests, done: Callable[[Client], None]) -> None:
+        self.generator = generator
+        self.port = port
+        self.requests = requests
+        self.done = done
+        self.connection = Connection(self.got, self.ended)
+        self.left = 0
+        self.sent = 0.0
+        self.events = 0
+        self.last = b""
+        self.timed = False
+        """Read the time of emission out of the events."""
+
+    async def connect(self) -> None:
+        await self.generator.loop.create_connection(lambda: self.connection, "127.0.0.1", self.port)
+
+    def send(self) -> None:
+        self.events = 0
+        self.sent = time.perf_counter()
+        self.connection.send(self.requests.next())
+
+    def got(self, data: bytes) -> None:
+        self.last = data
+        if self.connection.length < 0:
+            events = data.count(b"data:")
+            self.events += events
+            if self.timed:
+                now = time.time_ns()
+                self.generator.latencies += [(now - int(at)) / 1e9 for at in EMITTED.findall(data)]
+            if time.perf_counter() <= self.generator.deadline:
+                self.generator.result.events += events
+
+    def ended(self, status: int) -> None:
+        generator = self.generator
+        if status != 200 or (self.requests.numbered and COMPLETED not in self.last):
+            generator.failed(f"{status} {self.last.decode(errors='replace')}")
+        else:
+            now = time.perf_counter()
+            if not self.timed:
+                generator.latencies.append(now - self.sent)
+            if now <= generator.deadline:
+                generator.result.requests += 1
+            if self.events:
+                generator.counts[self.events] += 1
+        self.done(self)
+
+
+async def closed(generator: Generator, job: Closed) -> None:
+    over = generator.loop.create_future()
+    open_clients = job.connections
+
+    def done(client: Client) -> None:
+        nonlocal open_clients
+        client.left -= 1
+        if client.left and time.perf_counter() < generator.deadline and client.connection.transport:
+            client.send()
+            return
+        open_clients -= 1
+        if not open_clients:
+            over.set_result(None)
+
+    requests = Requests(job.port, job.path, job.text)
+    clients = [Client(generator, job.port, requests, done) for _ in range(job.connections)]
+    for client in clients:
+        client.left = job.requests
+        await client.connect()
+    generator.begin(job.seconds)
+    for client in clients:
+        client.send()
+    await asyncio.wait_for(over, job.seconds + GRACE_S)
+
+
+async def paced(generator: Generator, job: Paced) -> None:
+    over = [generator.loop.create_future() for _ in range(job.streams)]
+    requests = Requests(job.port, job.path, job.text)
+    clients = [
+        Client(generator, job.port, requests, lambda _, end=end: end.set_result(None))  # type: ignore[misc]
+        for end in over
+    ]
+    for client in clients:
+        client.timed = True
+        await client.connect()
+    generator.begin()
+    for number, client in enumerate(clients):
+        generator.loop.call_later(number * job.spread_s / job.streams, client.send)
+    await asyncio.wait_for(asyncio.gather(*over), GRACE_S)
+
+
+async def subscribe(generator: Generator, job: Subscribe) -> None:
+    task_id = generator.loop.create_future()
+
+    def opened(data: bytes) -> None:
+        found = TASK_ID.search(data)
+        if found and not task_id.done():
+            task_id.set_result(found.group(1).decode())
+
+    first = Connection(opened, lambda _: None)
+    await generator.loop.create_connection(lambda: first, "127.0.0.1", job.port)
+    generator.begin()
+    first.send(Requests(job.port, f"{job.base}/message:stream", job.text).next())
+    requests = Requests(job.port, f"{job.base}/tasks/{await asyncio.wait_for(task_id, 10)}:subscribe")
+    await asyncio.sleep(0.2)  # WORKING is out by then, and no subscriber gets it as an event
+    connecting = asyncio.Semaphore(CONNECTING)
+
+    async def follow() -> None:
+        over = generator.loop.create_future()
+        client = Client(generator, job.port, requests, lambda _: over.set_result(None))
+        client.timed = True
+        async with connecting:
+            await client.connect()
+            client.send()
+            while not client.events and not over.done():
+                await asyncio.sleep(0.005)
+        await over
+        if client.events and COMPLETED not in client.last:
+            generator.failed(client.last.decode(errors="replace"))
+        client.connection.close()
+
+    await asyncio.wait_for(asyncio.gather(*(follow() for _ in range(job.subscribers))), GRACE_S)
+
+
+async def poll(generator: Generator, job: Poll) -> None:
+    stopped = asyncio.Event()
+    generator.loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    due = 0.0
+
+    def again() -> None:
+        generator.result.late_ms = max(generator.result.late_ms, (generator.loop.time() - due) * 1000)
+        client.send()
+
+    def done(client: Client) -> None:
+        nonlocal due
+        due = generator.loop.time() + job.pause_s
+        generator.loop.call_later(job.pause_s, again)
+
+    client = Client(generator, job.port, Requests(job.port, job.path), done)
+    await client.connect()
+    generator.begin()
+    client.send()
+    await stopped.wait()
+
+
+async def run(job: Job) -> Result:
+    generator = Generator()
+    match job:
+        case Closed():
+            await closed(generator, job)
+        case Paced():
+            await paced(generator, job)
+        case Subscribe():
+            await subscribe(generator, job)
+        case Poll():
+            await poll(generator, job)
+    return generator.finish()
+
+
+def main() -> None:
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run(job))))
+
+
+if __name__ == "__main__":
+    main()

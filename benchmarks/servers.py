@@ -1,0 +1,109 @@
+"""Server processes: started, measured from outside, stopped."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parent.parent
+READY = re.compile(r"at http://127\.0\.0\.1:(\d+)/")
+TICKS = os.sysconf("SC_CLK_TCK")
+START_S = 60.0
+
+
+class ServerFailed(Exception):
+    """A server did not start, or died."""
+
+
+class Server:
+    def __init__(self, name: str, label: str, arguments: Sequence[str], folder: Path, base: str = "") -> None:
+        self.name = name
+        self.label = label
+        self.arguments = arguments
+        self.base = base
+        """The path below which the agent is served."""
+        self.errors = folder / f"{name}.log"
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.started = time.perf_counter()
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdout=errors, stderr=errors)
+        while not (found := READY.search(self.errors.read_text(errors="replace"))):
+            if self.process.poll() is not None or time.perf_counter() - self.started > START_S:
+                self.__exit__(None, None, None)
+                raise ServerFailed(f"{self.name} did not start:\n{self.errors.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.005)
+        self.port = int(found.group(1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", path, headers={"A2A-Version": "1.0"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def ready_after(self) -> float:
+        """Seconds from the start of the process until /readyz said 200."""
+        while self.get("/readyz")[0] != 200:
+            time.sleep(0.005)
+        return time.perf_counter() - self.started
+
+    def cpu_s(self) -> float:
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_mb(self) -> float:
+        found = re.search(r"VmRSS:\s+(\d+) kB", self._proc("status"))
+        assert found is not None
+        return int(found.group(1)) / 1024
+
+    def _proc(self, name: str) -> str:
+        assert self.process is not None
+        return Path(f"/proc/{self.process.pid}/{name}").read_text()
+
+
+def roost(folder: Path, data: str = "journal") -> Server:
+    """On SQLite, as a user would start it."""
+    command = Path(sys.executable).with_name("roost")
+    arguments = [str(command), "serve", "benchmarks/agents.py", "--port", "0", "--data", str(folder / data)]
+    return Server("roost", "Roost, SQLite", arguments, folder, "/agents/bench")
+
+
+def sdk_in_memory(folder: Path) -> Server:
+    return Server("sdk-memory", "a2a-sdk, in memory", [sys.executable, "-m", "benchmarks.sdk"], folder)
+
+
+def sdk_on_sqlite(folder: Path) -> Server:
+    return Server(
+        "sdk-sqlite", "a2a-sdk, SQLite", [sys.executable, "-m", "benchmarks.sdk", str(folder / "sdk.db")], folder
+    )
+
+
+def stub(folder: Path) -> Server:
+    return Server("stub", "no engine", [sys.executable, "-m", "benchmarks.stub"], folder)

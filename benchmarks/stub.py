@@ -1,0 +1,39 @@
+"""The limit: uvicorn and msgspec, a message in and a task out, and no engine between them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from benchmarks import serving
+from roost.engine.ids import new_id, now_us, timestamp
+from roost.protocol.codec import decoder, encode
+from roost.protocol.types import Artifact, Part, SendMessageRequest, Task, TaskState, TaskStatus
+
+decode = decoder(SendMessageRequest)
+
+
+async def app(
+    scope: dict[str, Any],
+    receive: Callable[[], Awaitable[dict[str, Any]]],
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    if scope["type"] != "http":
+        return
+    message = decode((await receive())["body"]).message
+    now = now_us()
+    task = Task(
+        id=new_id(),
+        context_id=new_id(),
+        status=TaskStatus(state=TaskState.COMPLETED, timestamp=timestamp(now)),
+        artifacts=[Artifact(artifact_id="output", parts=[Part(text=str(now * 1000))])],
+        history=[message],
+    )
+    body = b'{"task":%b}' % encode(task)
+    headers = [(b"content-type", b"application/a2a+json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+if __name__ == "__main__":
+    serving.run(app)

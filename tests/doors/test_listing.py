@@ -1,0 +1,81 @@
+"""ListTasks while tasks move: a page is sorted and filtered by what it shows (section 3.1.4).
+
+In this process, with a store that lets a task end between the reading of its row and the reading of its body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from roost import Agent
+from roost.engine.ports import Listed, ListQuery
+from roost.host import Host
+from roost.settings import Settings
+from roost.stores.memory import MemoryStore
+from tests.doors.wire import PATIENCE_S, VERSION, sending
+
+
+class MovingStore(MemoryStore):
+    """Once armed, a listing is answered only after `end` has ended the task that is running."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.armed = False
+        self.end = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def list_tasks(self, query: ListQuery) -> Listed:
+        found = await super().list_tasks(query)
+        if self.armed:
+            self.end.set()
+            await self.ended.wait()
+        return found
+
+
+async def _listed(query: str) -> list[dict[str, Any]]:
+    """The tasks listed when the older of two, still WORKING when the store is read, ends later than the other."""
+    store = MovingStore()
+    agent = Agent("moving", parallel=True)
+
+    @agent.on_message
+    async def move(task: Any) -> str:
+        if task.text == "slow":
+            await store.end.wait()
+        return "done"
+
+    host = Host([agent], Settings(), store)
+    await host.start()
+    transport = httpx.ASGITransport(host)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost/agents/moving", headers=VERSION) as http,
+    ):
+        slow = sending("slow", configuration={"returnImmediately": True})
+        task_id = (await http.post("/message:send", json=slow)).json()["task"]["id"]
+        while (await http.get(f"/tasks/{task_id}")).json()["status"]["state"] != "TASK_STATE_WORKING":
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005)  # timestamps have milliseconds
+        await http.post("/message:send", json=sending("fast"))
+        await asyncio.sleep(0.005)
+        store.armed = True
+        listing = asyncio.create_task(http.get(f"/tasks?{query}"))
+        while (await http.get(f"/tasks/{task_id}")).json()["status"]["state"] != "TASK_STATE_COMPLETED":
+            await asyncio.sleep(0.005)
+        store.ended.set()
+        found: list[dict[str, Any]] = (await listing).json()["tasks"]
+    await host.close()
+    return found
+
+
+async def test_a_page_is_sorted_by_the_times_that_it_shows() -> None:
+    times = [task["status"]["timestamp"] for task in await _listed("")]
+    assert len(times) == 2
+    assert times == sorted(times, reverse=True)
+
+
+async def test_a_page_holds_only_states_that_were_asked_for() -> None:
+    states = {task["status"]["state"] for task in await _listed("status=TASK_STATE_WORKING")}
+    assert states <= {"TASK_STATE_WORKING"}

@@ -1,0 +1,5 @@
+"""The same hosts as those of the door tests."""
+
+from tests.doors.conftest import door, http, rest, rpc, server
+
+__all__ = ["door", "http", "rest", "rpc", "server"]

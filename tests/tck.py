@@ -1,0 +1,150 @@
+"""`python -m tests.tck TCK_DIR TCK_PYTHON`: the A2A Technology Compatibility Kit against a real host.
+
+The kit (a2aproject/a2a-tck, branch 1.0-dev) is installed elsewhere and only run here. Exit code 0 if every MUST
+holds, but for the known contradictions between the kit and specification 1.0.1; docs/conformance.md explains each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.server import FLEET, running
+
+REPORTS = Path("reports")
+REQUIREMENT = re.compile(r"\b[A-Z][A-Z_]+(?:-[A-Z]+)+-\d+[a-z]?\b")
+
+
+class Contradiction(NamedTuple):
+    """A test of the kit that a host cannot pass and follow the specification."""
+
+    requirement: str
+    test: str
+    section: str
+    """Of the specification, 1.0.1."""
+    why: str
+
+
+KNOWN = (
+    Contradiction(
+        "HTTP_JSON-ERR-001",
+        "TestRestErrorStructure.test_error_uses_aip193_format",
+        "11.6",
+        "wants application/json for an error; the specification's example is application/a2a+json",
+    ),
+    Contradiction(
+        "HTTP_JSON-ERR-001",
+        "TestAIP193ErrorFormat.test_error_content_type",
+        "11.6",
+        "wants application/json for an error; the specification's example is application/a2a+json",
+    ),
+    Contradiction(
+        "HTTP_JSON-SVC-001",
+        "TestRestFormat.test_response_content_type",
+        "11.1",
+        "wants application/json for a response; the specification says application/a2a+json",
+    ),
+    Contradiction(
+        "HTTP_JSON-STATUS-001",
+        "TestHttpJsonStatusCodes.test_content_type_not_supported_returns_415",
+        "5.4",
+        "wants 415 for ContentTypeNotSupportedError; the specification says 400",
+    ),
+)
+
+
+class Failure(NamedTuple):
+    requirement: str
+    level: str
+    test: str
+    message: str
+
+    @property
+    def known(self) -> Contradiction | None:
+        found = [entry for entry in KNOWN if (entry.requirement, entry.test) == (self.requirement, self.test)]
+        return found[0] if found else None
+
+
+class Report(NamedTuple):
+    passed: int
+    skipped: int
+    expected: int
+    """Tests that the kit itself expects to fail."""
+    failures: list[Failure]
+
+    @property
+    def broken(self) -> list[Failure]:
+        """MUSTs that do not hold, and tests that failed without saying what they are about."""
+        return [failure for failure in self.failures if failure.level in ("MUST", "") and failure.known is None]
+
+
+def run(kit: Path, python: str) -> Report | None:
+    """None if the kit did not get as far as a report."""
+    results, levels = kit / REPORTS / "junitreport.xml", kit / REPORTS / "compatibility.json"
+    for report in (results, levels):
+        report.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as data, running(FLEET, data=Path(data)) as host:
+        command = [python, "run_tck.py", "--sut-host", f"{host.url}/agents/tck", "--transport", "jsonrpc,http_json"]
+        subprocess.run(command, cwd=kit, check=False)
+    if not results.exists() or not levels.exists():
+        return None
+    return read(results.read_text(), levels.read_text())
+
+
+def read(results: str, levels: str) -> Report:
+    """From JUnit's XML and the kit's own report, which knows the level of each requirement."""
+    by_requirement = {name: entry["level"] for name, entry in json.loads(levels)["per_requirement"].items()}
+    passed = skipped = expected = 0
+    failures = []
+    for case in ElementTree.fromstring(results).iter("testcase"):
+        failed = case.find("failure") if case.find("failure") is not None else case.find("error")
+        ignored = case.find("skipped")
+        if failed is not None:
+            message = failed.get("message", "")
+            found = REQUIREMENT.search(message)
+            requirement = found.group() if found else ""
+            test = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
+            failures.append(Failure(requirement, by_requirement.get(requirement, ""), test, message.split("\n")[0]))
+        elif ignored is None:
+            passed += 1
+        elif ignored.get("type") == "pytest.xfail":
+            expected += 1
+        else:
+            skipped += 1
+    return Report(passed, skipped, expected, failures)
+
+
+def show(report: Report) -> None:
+    print(
+        f"\n{report.passed} passed, {len(report.failures)} failed, {report.skipped} skipped,"
+        f" {report.expected} expected failures"
+    )
+    for failure in report.failures:
+        known = failure.known
+        verdict = f"known: {known.why} (section {known.section})" if known else f"NOT KNOWN: {failure.message}"
+        print(f"  {failure.level or '?'} {failure.requirement} {failure.test}\n    {verdict}")
+    failed = {(failure.requirement, failure.test) for failure in report.failures}
+    for entry in KNOWN:
+        if (entry.requirement, entry.test) not in failed:
+            print(f"  {entry.requirement} {entry.test} is listed as a contradiction, and did not fail")
+    print(f"{len(report.broken)} MUST failed beyond the known contradictions")
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m tests.tck TCK_DIR TCK_PYTHON")
+    report = run(Path(sys.argv[1]), sys.argv[2])
+    if report is None or not report.passed:
+        sys.exit("the kit did not run: see above")
+    show(report)
+    sys.exit(1 if report.broken else 0)
+
+
+if __name__ == "__main__":
+    main()
