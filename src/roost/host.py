@@ -20,6 +20,7 @@ from roost.engine.ports import Store
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
+from roost.stores.sqlite_process import ProcessCarrier
 
 
 class HostError(Exception):
@@ -102,7 +103,7 @@ class Host:
 
 
 def open_store(settings: Settings) -> Store:
-    return MemoryStore() if settings.memory else SQLiteStore(Path(settings.data))
+    return MemoryStore() if settings.memory else SQLiteStore(Path(settings.data), ProcessCarrier)
 
 
 def check_bind(host: str) -> None:

@@ -20,7 +20,7 @@ from roost.protocol.types import Message, StreamResponse, Task, TaskState
 from roost.settings import Settings
 from roost.testing import BASE, Client
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 
 ASYNC_KINDS = ("async generator", "coroutine")
 SYNC_KINDS = ("generator", "function")

@@ -245,9 +245,6 @@ async def test_a_follow_up_has_the_task_with_its_history_as_current_task():
     assert second.message.parts[0].text == "Rome"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Runner._completed ends a task that the run had paused and another run goes on with"
-)
 async def test_an_executor_that_pauses_and_returns_late_does_not_end_the_task_that_was_answered_meanwhile():
     released, runs = asyncio.Event(), []
 

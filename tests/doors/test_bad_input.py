@@ -231,16 +231,17 @@ def test_a_chunked_body_over_the_limit_is_too_large(door: Door, http: httpx.Clie
     assert door.refuses(chunked).reason == "PAYLOAD_TOO_LARGE"
 
 
-def test_a_body_that_never_ends_is_answered_all_the_same(server: Server, door: Door) -> None:
-    """The answer comes at the limit, not at the end."""
-    path = door.raw(b"").url.path
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_body_that_never_ends_is_answered_all_the_same(server: Server, door: Door, at_once: bool) -> None:
+    """The answer comes at the limit, not at the end, however the pieces come."""
+    head = (
+        f"POST {door.raw(b'').url.path} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    pieces = [head.encode(), *[b"1000\r\n" + b" " * 4096 + b"\r\n"] * (MAX_BODY // 4096 + 1)]
     with closing(socket.create_connection(("127.0.0.1", server.port), 60)) as client:
-        client.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n"
-            "Transfer-Encoding: chunked\r\n\r\n".encode()
-        )
-        for _ in range(MAX_BODY // 4096 + 1):
-            client.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
+        for piece in [b"".join(pieces)] if at_once else pieces:
+            client.sendall(piece)
         assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 

@@ -14,12 +14,14 @@ from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
+from roost.stores.sqlite_process import ProcessCarrier
 
 from .making import SCOPE, WORKER, addition, creation, entry, head, query, snapshot
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": SQLiteStore,
+    "sqlite in a process": lambda folder: SQLiteStore(folder, ProcessCarrier),
 }
 WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
 
@@ -429,5 +431,5 @@ async def test_a_store_that_can_write_passes_its_probe(store: Store) -> None:
 
 
 async def test_a_store_has_a_name_and_says_where_the_data_is(store: Store) -> None:
-    assert store.name in STORES
+    assert store.name in ("memory", "sqlite")
     assert store.location

@@ -127,7 +127,7 @@ async def test_on_a_full_disk_nothing_is_committed_and_reading_goes_on(store: SQ
 
 
 async def test_a_connection_that_broke_fails_one_commit_and_is_replaced(store: SQLiteStore) -> None:
-    store.writer.connection.close()
+    store.carrier.writer.connection.close()
     with pytest.raises(StoreUnavailable):
         await store.probe()
     await store.probe()

@@ -18,6 +18,7 @@ from roost import settings as config
 from roost.cli import logs
 from roost.cli.banner import banner
 from roost.cli.errors import Failed
+from roost.cli.protocol import Protocol
 from roost.fleet.loader import LoadError, is_single_file, load
 from roost.host import Host, HostError, check_bind
 from roost.settings import SettingError, Settings
@@ -79,7 +80,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 host,
                 loop="uvloop",
-                http="httptools",
+                http=Protocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,

@@ -63,24 +63,19 @@ class Request:
         length = self.headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > limit:
             raise PayloadTooLarge(f"The body has {int(length)} bytes; at most {limit} are read")
-        message = await self.receive()
-        body: bytes = message.get("body", b"")
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        if not message.get("more_body"):
-            if len(body) > limit:
-                raise PayloadTooLarge(f"The body is longer than {limit} bytes")
-            return body
-        pieces, size = [body], len(body)
-        while message.get("more_body"):
+        pieces: list[bytes] = []
+        size = 0
+        while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
             if size > limit:
                 raise PayloadTooLarge(f"The body is longer than {limit} bytes")
-        return b"".join(pieces)
+            if not message.get("more_body"):
+                return b"".join((*pieces, piece)) if pieces else piece
+            pieces.append(piece)
 
 
 class Response(NamedTuple):

@@ -76,9 +76,10 @@ class Committer:
             started = time.perf_counter()
             try:
                 results = await self.journal.commit(group)
-            except StoreUnavailable as error:
+            except Exception as error:
                 self.stats.commit_failures += 1
-                log.error("the store did not commit, nothing of it was acknowledged: %s", error)
+                unforeseen = None if isinstance(error, StoreUnavailable) else error
+                log.error("the store did not commit, nothing of it was acknowledged: %s", error, exc_info=unforeseen)
                 lives, group = self._give_up(lives, group)
                 self._refuse_new()
                 await asyncio.sleep(delay)

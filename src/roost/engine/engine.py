@@ -37,6 +37,7 @@ from roost.protocol.types import (
     SubscribeToTaskRequest,
     Task,
     TaskState,
+    TaskStatus,
 )
 
 log = logging.getLogger("roost.engine")
@@ -198,17 +199,25 @@ class Engine:
                 raise TaskNotCancelable(
                     f"Task is already {self.word(live.state)} and cannot be canceled", metadata={"taskId": request.id}
                 )
-            if not self.runner.cancel(request.id):
-                if live.worker is None:
-                    live.take_over(self.worker)
-                live.write_status(now_us(), TaskState.CANCELED)
-            settled = live.when_settled()
             try:
-                return await asyncio.wait_for(settled, CANCEL_WAIT_S)
+                async with asyncio.timeout(CANCEL_WAIT_S):
+                    return await self._cancel(live)
             except TimeoutError:
                 return await live.read(lambda task, _: task_bytes(task))
         finally:
             self.unhold(live)
+
+    async def _cancel(self, live: LiveTask) -> bytes:
+        """Stop the run, or end the task where there is none; a question on its way may come first."""
+        while True:
+            settled = live.when_settled()
+            if live.state not in TERMINAL and not self.runner.cancel(live.new.id):
+                if live.worker is None:
+                    live.take_over(self.worker)
+                live.write_status(now_us(), TaskState.CANCELED)
+            body = await settled
+            if live.state in TERMINAL and not live.dirty and not live.in_flight:
+                return body
 
     async def subscribe(
         self, principal: Principal, agent: str, request: SubscribeToTaskRequest, last_event_id: int | None = None
@@ -289,8 +298,9 @@ class Engine:
         finally:
             del self.loading[task_id]
 
-    async def split_task(self, task_id: str) -> tuple[bytes, bytes]:
-        return await self._look(task_id, lambda task, _: split(task))
+    async def split_task(self, task_id: str) -> tuple[TaskStatus, bytes, bytes]:
+        """The status, the body and the artifacts of a task that is not settled in the store."""
+        return await self._look(task_id, lambda task, _: (task.status, *split(task)))
 
     async def _look(self, task_id: str, look: Callable[[Task, int], R]) -> R:
         live = await self.load(task_id)

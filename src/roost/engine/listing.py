@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from roost.engine.ids import timestamp
 from roost.engine.ports import ListQuery, Scope, Stored
 from roost.engine.views import trim_body
 from roost.protocol.codec import encode
 from roost.protocol.errors import InvalidParams, TaskNotFound
 from roost.protocol.states import SETTLED
-from roost.protocol.types import ListTasksRequest
+from roost.protocol.types import ListTasksRequest, TaskState
 
 if TYPE_CHECKING:
     from roost.engine.engine import Engine
@@ -34,28 +35,41 @@ async def list_tasks(engine: Engine, scope: Scope, request: ListTasksRequest) ->
     found = await engine.store.list_tasks(query)
     page = found.tasks[:size]
     token = _token(page[-1]) if len(found.tasks) > size else ""
-    bodies = []
-    for stored in page:
-        try:
-            bodies.append(await _body(engine, stored, request.history_length, query.artifacts))
-        except TaskNotFound:
-            continue  # ended its retention between the two reads
+    shown = [task for stored in page if (task := await _show(engine, stored, request, query)) is not None]
+    shown.sort(key=lambda task: task.task_id)
+    shown.sort(key=lambda task: task.status_time, reverse=True)
     return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
-        b",".join(bodies),
+        b",".join([task.body for task in shown]),
         encode(token),
         size,
         found.total,
     )
 
 
-async def _body(engine: Engine, stored: Stored, history_length: int | None, artifacts: bool) -> bytes:
-    snapshot = stored.snapshot
-    if snapshot is not None and stored.head.state in SETTLED:
-        body, array = snapshot.body, snapshot.artifacts
+class _Shown(NamedTuple):
+    status_time: str
+    task_id: str
+    body: bytes
+
+
+async def _show(engine: Engine, stored: Stored, request: ListTasksRequest, query: ListQuery) -> _Shown | None:
+    """A task as it is now: it may have moved on since its row was read, and then out of what was asked for."""
+    snapshot, head = stored.snapshot, stored.head
+    if snapshot is not None and head.state in SETTLED:
+        state, when = head.state, timestamp(head.status_time * 1000)
+        body, artifacts = snapshot.body, snapshot.artifacts
     else:
-        body, array = await engine.split_task(stored.new.id)
-    body = trim_body(body, history_length)
-    return b'%b,"artifacts":%b}' % (body[:-1], array) if artifacts else body
+        try:
+            status, body, artifacts = await engine.split_task(stored.new.id)
+        except TaskNotFound:
+            return None  # its retention ended between the two reads
+        state, when = status.state, status.timestamp or ""
+    if query.state not in (TaskState.UNSPECIFIED, state):
+        return None
+    body = trim_body(body, request.history_length)
+    if query.artifacts:
+        body = b'%b,"artifacts":%b}' % (body[:-1], artifacts)
+    return _Shown(when, stored.new.id, body)
 
 
 def _token(stored: Stored) -> str:

@@ -62,7 +62,7 @@ class Snapshot(NamedTuple):
     artifacts: bytes
 
 
-class Append(Struct):
+class Append(Struct, array_like=True):
     """What one task adds in one commit."""
 
     task_id: str

@@ -106,7 +106,12 @@ async def _recover(engine: Engine) -> None:
             return
         for task_id in fresh:
             tried.add(task_id)
-            await _take_over(engine, task_id)
+            try:
+                await _take_over(engine, task_id)
+            except (StoreUnavailable, Unavailable):
+                raise
+            except Exception:
+                log.exception("task %s cannot be taken up; the others are", task_id)
 
 
 async def _take_over(engine: Engine, task_id: str) -> None:

@@ -21,7 +21,7 @@ from roost.engine.ports import HostedAgent
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Entry, Received, StepRecord
-from roost.protocol.states import TERMINAL
+from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import (
     Artifact,
     JSONObject,
@@ -49,6 +49,8 @@ class Run:
     emitted = 0
     asked = 0
     begun = False
+    paused = False
+    """It asked, and left the task to the run that will have the answer."""
     dead = False
     """Nothing that this run still says is believed."""
     cancelled = False
@@ -126,6 +128,7 @@ class Run:
     def status(self, state: TaskState, message: Message | None = None, metadata: JSONObject | None = None) -> None:
         if self._fresh():
             self.live.write_status(now_us(), state, message, metadata)
+            self.paused = state in PAUSED
 
     def artifact(
         self, artifact: Artifact, *, append: bool, last_chunk: bool = False, metadata: JSONObject | None = None
@@ -228,6 +231,8 @@ class Run:
 
     async def ask(self, state: TaskState, question: Message) -> Received:
         """The answer, if it is in the journal; otherwise pause the task and unwind."""
+        if self.cancelled:
+            raise Unwind
         self.asked += 1
         if self.asked < len(self.received):
             self.status(state, question)

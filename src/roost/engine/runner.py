@@ -181,7 +181,7 @@ class Runner:
         run.report_unused()
         if run.cancelled:
             self._finish(run, TaskState.CANCELED)
-        elif run.live.state not in SETTLED:
+        elif run.live.state not in SETTLED and not run.paused:
             self._finish(run, TaskState.COMPLETED)
 
     def _finish(self, run: Run, state: TaskState, text: str | None = None) -> None:

@@ -1,8 +1,8 @@
 """The journal in one SQLite file: WAL, synchronous=FULL, one writer that commits in groups.
 
-One host process per file: an flock on `journal.lock` is the lease. The writer has a thread
-and a connection of its own (sqlite_writer.py); readers have theirs and hold no transaction
-between calls.
+One host process per file: an flock on `journal.lock` is the lease. The writer (sqlite_writer.py)
+has a connection of its own, in a process or a thread; readers have theirs and hold no
+transaction between calls.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,11 +37,14 @@ from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores import schema
 from roost.stores.schema import ACTIVE, CODE_OF, LISTED, STATE_OF
-from roost.stores.sqlite_writer import Writer, connect
+from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_thread import ThreadCarrier
+from roost.stores.sqlite_writer import connect
 
 T = TypeVar("T")
 
 READERS = 2
+LOCK_WAIT_S = 2.0
 TASK = "t.id, t.scope, t.context_id, t.created, t.state, t.status_time, t.worker, t.fence, t.hidden"
 SNAPSHOT = (
     "SELECT rowid FROM segments WHERE task_id = t.id AND body IS NOT NULL ORDER BY last_seq DESC, last_sub DESC LIMIT 1"
@@ -57,7 +61,7 @@ class StoreInUse(Exception):
 class SQLiteStore:
     name = "sqlite"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, carrier: type[ThreadCarrier] | type[ProcessCarrier] = ThreadCarrier) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "journal.db"
         self.location = str(self.path)
@@ -69,20 +73,22 @@ class SQLiteStore:
             os.close(self.lock)
             raise
         connection.close()
-        self.writer = Writer(self.path)
+        self.carrier = carrier(self.path, self.lock)
         self.reading = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         self.local = threading.local()
         self.connections: list[sqlite3.Connection] = []
         self.scopes: dict[int, Scope] = {}
 
     async def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
-        return await self.writer.do(self.writer.commit, group)
+        results: list[StaleFence | None] = await self.carrier.do("commit", group)
+        return results
 
     async def claim(self, task_id: str, worker: str, fence: int) -> int | None:
-        return await self.writer.do(self.writer.claim, task_id, worker, fence)
+        taken: int | None = await self.carrier.do("claim", task_id, worker, fence)
+        return taken
 
     async def probe(self) -> None:
-        await self.writer.do(self.writer.probe)
+        await self.carrier.do("probe")
 
     async def read_task(self, task_id: str) -> Stored | None:
         return await self._read(self._read_task, task_id)
@@ -100,7 +106,7 @@ class SQLiteStore:
         return await self._read(self._orphans, worker, agents, limit)
 
     async def close(self) -> None:
-        self.writer.close()
+        await self.carrier.close()
         self.reading.shutdown()
         for connection in self.connections:
             connection.close()
@@ -241,12 +247,18 @@ def _filters(query: ListQuery, scope: int) -> tuple[str, list[Any]]:
 
 
 def _lock(path: Path) -> int:
+    """Ours until we close it. A host that was killed leaves it when its last commit is done: a moment to wait."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise StoreInUse(
-            f"{path.parent} is in use by another roost process. Stop it, or choose another folder with --data."
-        ) from None
-    return handle
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError:
+            if time.monotonic() < deadline:
+                time.sleep(0.02)
+                continue
+            os.close(handle)
+            raise StoreInUse(
+                f"{path.parent} is in use by another roost process. Stop it, or choose another folder with --data."
+            ) from None

@@ -1,15 +1,12 @@
-"""The one thread that writes to the SQLite file.
+"""How a group gets into the SQLite file: with one statement, through a trigger.
 
-A group goes in with one statement, through a trigger: one statement is one hand-over of the
-interpreter lock, and at each the writer has to wait for a busy event loop.
+In a thread, one statement is one hand-over of the interpreter lock, and at each the writer has
+to wait for a busy event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
-import queue
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -24,7 +21,6 @@ from roost.stores.schema import CODE_OF, TRIGGER, place_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 MOST_ROWS = 128
 """Of one statement. Smaller groups are padded to a power of two, so that few statements have to be prepared."""
@@ -44,39 +40,19 @@ encode_segment = msgspec.msgpack.Encoder().encode
 
 
 class Writer:
+    """The connection that writes. Not thread-safe: a carrier calls it (sqlite_thread.py, sqlite_process.py)."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.connection = connect_writer(path)
         self.scopes: dict[Scope, int] = {}
-        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._work, name="sqlite-writer", daemon=True)
-        self.thread.start()
-
-    async def do(self, work: Callable[..., T], *args: Any) -> T:
-        """Run `work` on the writer's thread; StoreUnavailable if SQLite refuses."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self.jobs.put((work, args, loop, future))
-        return await future
 
     def close(self) -> None:
-        self.jobs.put(None)
-        self.thread.join()
         self.connection.close()
 
-    def _work(self) -> None:
-        while (job := self.jobs.get()) is not None:
-            work, args, loop, future = job
-            result: Any = None
-            failure: Exception | None = None
-            try:
-                result = self._guarded(work, *args)
-            except Exception as error:
-                failure = error
-            try:
-                loop.call_soon_threadsafe(_settle, future, result, failure)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+    def do(self, operation: str, *args: Any) -> Any:
+        """Do `commit`, `claim` or `probe`; StoreUnavailable if SQLite refuses."""
+        return self._guarded(getattr(self, operation), *args)
 
     def _guarded(self, work: Callable[..., T], *args: Any) -> T:
         try:
@@ -101,8 +77,6 @@ class Writer:
         with suppress(sqlite3.Error):  # or else the next transaction fails too, and says why
             self.connection = connect_writer(self.path)
             failed.close()
-
-    # On the writer's thread
 
     def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
         results: list[StaleFence | None] = [None] * len(group)
@@ -184,15 +158,6 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     for statement in TRIGGER:
         connection.execute(statement)
     return connection
-
-
-def _settle(future: asyncio.Future[Any], result: Any, failure: Exception | None) -> None:
-    if future.done():
-        return
-    if failure is None:
-        future.set_result(result)
-    else:
-        future.set_exception(failure)
 
 
 def _head(head: Head) -> Row:

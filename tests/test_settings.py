@@ -1,0 +1,226 @@
+"""Settings: where each comes from, what is refused and why; and that all of them, and all commands and routes, are
+in the docs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+
+from roost.cli.main import app, serve_command
+from roost.doors.routes import HOST_ROUTES, OPERATIONS, RPC
+from roost.settings import DOCS, SettingError, Settings, read, replace, settings_of
+
+DOCUMENTS = Path(__file__).parents[1] / "docs"
+NAMES = [field.name for field in msgspec.structs.fields(Settings)]
+DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+
+
+def found(folder: Path, flags: dict[str, Any] | None = None, environ: dict[str, str] | None = None) -> dict[str, Any]:
+    """(value, source) of each setting."""
+    return {item.name: (item.value, item.source) for item in read(flags or {}, environ or {}, folder)}
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "roost.toml"
+    file.write_text(text)
+    return file
+
+
+# Precedence
+
+
+def test_without_anything_all_are_defaults(tmp_path):
+    assert found(tmp_path) == {name: (value, "default") for name, value in DEFAULTS.items()}
+    assert settings_of(read({}, {}, tmp_path)) == Settings()
+
+
+def test_a_flag_comes_before_a_variable_before_the_file_before_the_default(tmp_path):
+    flags, environ = {"port": 1}, {"ROOST_PORT": "2"}
+    assert found(tmp_path)["port"] == (8080, "default")
+    write(tmp_path, "port = 3")
+    assert found(tmp_path)["port"] == (3, "roost.toml")
+    assert found(tmp_path, {}, environ)["port"] == (2, "ROOST_PORT")
+    assert found(tmp_path, flags, environ)["port"] == (1, "--port")
+    assert found(tmp_path, {"port": None}, environ)["port"] == (2, "ROOST_PORT"), "None is a flag that was not given"
+
+
+VALUES: dict[str, tuple[Any, Any, Any]] = {
+    "host": ("a", "b", "c"),
+    "port": (1, 2, 3),
+    "data": ("a", "b", "c"),
+    "memory": (True, True, True),
+    "root": ("a", "b", "c"),
+    "public_url": ("http://a", "http://b", "http://c"),
+    "trusted_proxy": ("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"),
+    "max_body": (1, 2, 3),
+    "log_level": ("debug", "warning", "error"),
+    "log_format": ("text", "json", "text"),
+    "drain_s": (1.5, 2.5, 3.5),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_can_be_given_in_all_three_ways(name, tmp_path):
+    by_flag, by_variable, in_file = VALUES[name]
+    variable, flag = f"ROOST_{name.upper()}", f"--{name.replace('_', '-')}"
+    write(tmp_path, f"{name} = {msgspec.json.encode(in_file).decode()}")
+    environ = {variable: str(by_variable).lower() if isinstance(by_variable, bool) else str(by_variable)}
+    assert found(tmp_path)[name] == (in_file, "roost.toml")
+    assert found(tmp_path, {}, environ)[name] == (by_variable, variable)
+    assert found(tmp_path, {name: by_flag}, environ)[name] == (by_flag, flag)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("true", True), ("TRUE", True), ("0", False), ("false", False)]
+)
+def test_a_boolean_can_be_a_word_or_a_digit(text, value, tmp_path):
+    assert found(tmp_path, {}, {"ROOST_MEMORY": text})["memory"] == (value, "ROOST_MEMORY")
+
+
+def test_a_value_that_is_the_default_still_has_its_own_source(tmp_path):
+    write(tmp_path, "memory = false")
+    assert found(tmp_path)["memory"] == (False, "roost.toml")
+
+
+def test_variables_of_others_are_left_alone(tmp_path):
+    environ = {"ROOST_URL": "http://elsewhere", "PORT": "1", "ROOST_TOKEN": "secret"}
+    assert {source for _, source in found(tmp_path, {}, environ).values()} == {"default"}
+
+
+def test_settings_are_frozen_and_replaced_as_a_whole():
+    settings = Settings()
+    with pytest.raises(AttributeError):
+        settings.port = 1
+    assert (replace(settings, port=1).port, settings.port) == (1, 8080)
+
+
+# Bad values
+
+
+BAD: list[tuple[str, str]] = [
+    ("port", "many"),
+    ("port", "-1"),
+    ("port", "65536"),
+    ("memory", "perhaps"),
+    ("max_body", "0"),
+    ("max_body", "1.5"),
+    ("log_level", "loud"),
+    ("log_format", "yaml"),
+    ("drain_s", "-1"),
+    ("drain_s", "nan"),
+    ("public_url", "example.com"),
+    ("public_url", "ftp://example.com"),
+    ("public_url", "http://"),
+    ("public_url", "http://example.com/?q=1"),
+    ("trusted_proxy", "everyone"),
+    ("trusted_proxy", "10.0.0.0/8, 10.0.0.1/8"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_value_names_the_setting_and_where_it_came_from(name, value, tmp_path):
+    variable, flag = f"ROOST_{name.upper()}", f"--{name.replace('_', '-')}"
+    for flags, environ, in_file, source in (
+        ({name: value}, {}, "", flag),
+        ({}, {variable: value}, "", variable),
+        ({}, {}, f'{name} = "{value}"', "roost.toml"),
+    ):
+        write(tmp_path, in_file)
+        with pytest.raises(SettingError) as refusal:
+            read(flags, environ, tmp_path)
+        assert name in str(refusal.value)
+        assert source in str(refusal.value)
+
+
+def test_an_unknown_name_in_the_file_is_refused_and_named(tmp_path):
+    file = write(tmp_path, 'prot = 9000\nport = 1\nhots = "a"')
+    with pytest.raises(SettingError, match="unknown setting hots, prot") as refusal:
+        read({}, {}, tmp_path)
+    assert str(file) in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["port = ", "port 9000", "[port", b"\xff\xfe"])
+def test_a_file_that_is_not_toml_is_refused_and_named(text, tmp_path):
+    file = tmp_path / "roost.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(SettingError, match=re.escape(str(file))):
+        read({}, {}, tmp_path)
+
+
+def test_networks_are_those_of_the_trusted_proxies():
+    settings = Settings(trusted_proxy="10.0.0.0/8, ::1/128,")
+    assert [str(network) for network in settings.networks()] == ["10.0.0.0/8", "::1/128"]
+
+
+# Docs
+
+
+def rows(document: str) -> list[list[str]]:
+    """The cells of every table row, without backquotes."""
+    lines = (DOCUMENTS / document).read_text().split("\n")
+    return [
+        [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+        for line in lines
+        if line.startswith("|")
+    ]
+
+
+def test_every_setting_has_a_sentence():
+    assert list(DOCS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_is_documented_with_its_flag_its_variable_its_default_and_its_sentence(name):
+    (row,) = [row for row in rows("settings.md") if row[0] == name]
+    default = DEFAULTS[name]
+    shown = str(default).lower() if isinstance(default, bool) else str(default)
+    assert row == [name, f"--{name.replace('_', '-')}", f"ROOST_{name.upper()}", shown, DOCS[name]]
+
+
+def test_no_setting_is_documented_that_does_not_exist():
+    documented = [row[0] for row in rows("settings.md") if len(row) == 5 and row[2].startswith("ROOST_")]
+    assert documented == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_is_a_flag_of_serve(name):
+    assert name in inspect.signature(serve_command).parameters
+
+
+def commands() -> list[str]:
+    return sorted(typer.main.get_command(app).commands)
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_is_documented(name):
+    assert [row for row in rows("cli.md") if row[0].split()[:2] == ["roost", name]]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_says_what_it_does(name):
+    assert typer.main.get_command(app).commands[name].help
+
+
+def test_no_command_is_documented_that_does_not_exist():
+    documented = {row[0].split()[1] for row in rows("cli.md") if row[0].startswith("roost ")}
+    assert documented == set(commands())
+
+
+ROUTES = [*HOST_ROUTES, *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS))]
+
+
+@pytest.mark.parametrize(("method", "path", "summary"), ROUTES, ids=lambda value: value)
+def test_every_route_is_documented(method, path, summary):
+    assert [method, path, summary] in rows("routes.md")
+
+
+def test_no_route_is_documented_that_does_not_exist():
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    documented = [tuple(row) for row in rows("routes.md") if row[0] in methods]
+    assert sorted(documented) == sorted(ROUTES)
