@@ -349,3 +349,25 @@ async def test_a_step_that_failed_and_succeeds_after_the_question_does_not_lose_
         task = await send(host, "go")
         done = await send(host, "yes", task=task)
     assert text_of(done) == "fetched"
+
+
+async def test_steps_that_run_at_the_same_time_are_each_run_once():
+    agent, ran = Agent("gathering"), []
+
+    async def look(name):
+        ran.append(name)
+        await asyncio.sleep(0.01 if name == "slow" else 0)
+        return name
+
+    @agent.on_message
+    async def gather(task):
+        yield "begin "
+        found = await asyncio.gather(*[task.step("look", look, name) for name in ("slow", "fast", "faster")])
+        yield f"{found} "
+        yield (await task.ask("?")).text
+
+    async with client(agent) as host:
+        task = await send(host, "go")
+        done = await send(host, "end", task=task)
+    assert text_of(done) == "begin ['slow', 'fast', 'faster'] end"
+    assert ran == ["slow", "fast", "faster"]

@@ -161,7 +161,7 @@ def expect_ended_well(task: dict[str, Any]) -> None:
         assert text_of(task) == (expected(said) if not said.startswith("ask") else f"{said} that")
     elif task["status"]["state"] != TaskState.INPUT_REQUIRED:
         assert task["status"]["state"] == TaskState.FAILED
-        assert "The host died 3 times" in task["status"]["message"]["parts"][0]["text"]
+        assert "The host died 4 times" in task["status"]["message"]["parts"][0]["text"]
 
 
 async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:

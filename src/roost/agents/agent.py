@@ -143,6 +143,7 @@ class Agent:
             direct=self.direct,
             parallel=self.parallel,
             resume=self.on_crash == "resume",
+            announce=True,
             limits=Limits(
                 self.concurrency or (THREADS if threads else Limits().concurrency),
                 self.queue,

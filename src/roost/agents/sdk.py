@@ -89,6 +89,7 @@ class SDKAgent:
             direct=True,
             parallel=False,
             resume=False,
+            announce=False,
             limits=self.limits,
         )
 

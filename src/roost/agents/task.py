@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, TypeVar
@@ -46,6 +46,16 @@ class Answer(Struct):
     def data(self) -> Any:
         """The first data part's value, or None."""
         return first_data(self.message.parts)
+
+
+class Paced:
+    """Awaited, it waits while too much of the task is uncommitted, as `yield` does."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.run.pace().__await__()
 
 
 class AgentTask:
@@ -109,13 +119,15 @@ class AgentTask:
         except LookupError:
             raise RuntimeError("task.step_key has a value only inside the function that task.step calls") from None
 
-    def status(self, says: Says) -> None:
+    def status(self, says: Says) -> Paced:
         """Tell the client what is going on: a WORKING status with a message."""
         self._run.status(TaskState.WORKING, self._run.message(as_parts(says)))
+        return Paced(self._run)
 
-    def emit(self, value: Any) -> None:
-        """The same as `yield value`, for functions that do not yield."""
+    def emit(self, value: Any) -> Paced:
+        """The same as `yield value`, for functions that do not yield. Who emits much should await it."""
         emit(self._run, value, self._join_s)
+        return Paced(self._run)
 
     async def ask(self, says: Says, *, auth: bool = False) -> Answer:
         """Ask the client and wait for the answer, for as long as it takes.
@@ -175,10 +187,10 @@ class ThreadTask(AgentTask):
         super().__init__(run, join_s)
         self._loop = loop
 
-    def status(self, says: Says) -> None:
+    def status(self, says: Says) -> None:  # type: ignore[override]  # has waited when it returns
         self._do(self._paced(lambda: AgentTask.status(self, says)))
 
-    def emit(self, value: Any) -> None:
+    def emit(self, value: Any) -> None:  # type: ignore[override]  # has waited when it returns
         self._do(self._paced(lambda: emit(self._run, value, self._join_s)))
 
     def ask(self, says: Says, *, auth: bool = False) -> Answer:  # type: ignore[override]  # blocks instead
@@ -213,7 +225,7 @@ class ThreadTask(AgentTask):
 
         self._do(end())
 
-    async def _paced(self, say: Callable[[], None]) -> None:
+    async def _paced(self, say: Callable[[], object]) -> None:
         say()
         await self._run.pace()
 

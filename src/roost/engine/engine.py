@@ -127,8 +127,9 @@ class Engine:
         self.drain()
         if self.recovering is not None:
             self.recovering.cancel()
-        for live in await self.runner.close():
-            live.release()
+        for live in {*await self.runner.close(), *self.lives.values()}:
+            if live.worker == self.worker:
+                live.release()
         await self.committer.close()
         for live in list(self.lives.values()):
             live.refused(Unavailable("the host is shutting down; connect again to go on"))

@@ -183,6 +183,8 @@ class Profile(Struct, kw_only=True):
     parallel: bool
     resume: bool
     """Call the agent again after a crash; otherwise the task ends FAILED."""
+    announce: bool
+    """The engine says WORKING when a run begins; otherwise the agent says so itself."""
     limits: Limits
 
 

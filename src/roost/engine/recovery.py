@@ -86,9 +86,10 @@ async def prepare(journal: Journal, run: Run) -> int:
 async def recover(engine: Engine) -> None:
     """Go on with every task whose worker is gone, as soon as the store lets us."""
     delay = RETRY_S
+    begun: list[str] = []
     while engine.accepting:
         try:
-            await _recover(engine)
+            await _recover(engine, begun)
             return
         except (StoreUnavailable, Unavailable) as error:
             log.error("interrupted tasks cannot be taken up yet, trying again in %g s: %s", delay, error)
@@ -96,22 +97,26 @@ async def recover(engine: Engine) -> None:
             delay = min(delay * 2, RETRY_MAX_S)
 
 
-async def _recover(engine: Engine) -> None:
+async def _recover(engine: Engine, begun: list[str]) -> None:
+    """`begun` are those that may be ours already, and so no orphans, but do not run."""
     agents = list(engine.runner.lanes)
     tried: set[str] = set()
     while agents and engine.accepting:
-        orphans = await engine.store.orphans(engine.worker, agents, ORPHANS)
+        orphans = [*begun, *await engine.store.orphans(engine.worker, agents, ORPHANS)]
         fresh = [task_id for task_id in orphans if task_id not in tried]
         if not fresh:
             return
         for task_id in fresh:
             tried.add(task_id)
+            if task_id not in begun:
+                begun.append(task_id)
             try:
                 await _take_over(engine, task_id)
             except (StoreUnavailable, Unavailable):
                 raise
             except Exception:
                 log.exception("task %s cannot be taken up; the others are", task_id)
+            begun.remove(task_id)
 
 
 async def _take_over(engine: Engine, task_id: str) -> None:
@@ -155,7 +160,7 @@ def _resubmit(engine: Engine, live: LiveTask, run: Run) -> None:
 
 def _interrupted(run: Run, attempts: int) -> None:
     text = (
-        f"The host died {attempts} times while this task was running; it is not tried again."
+        f"The host died {attempts + 1} times while this task was running; it is not tried again."
         if run.hosted.profile.resume
         else "The host was interrupted while this task was running, and this agent cannot be called twice."
     )

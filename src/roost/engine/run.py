@@ -37,6 +37,14 @@ log = logging.getLogger("roost.engine")
 YIELD_EVERY = 32
 MAX_UNCOMMITTED = 256
 MAX_UNCOMMITTED_BYTES = 1024 * 1024
+"""Then an emission that can wait does."""
+MOST_UNCOMMITTED = 100_000
+MOST_UNCOMMITTED_BYTES = 64 * 1024 * 1024
+"""Then one that cannot wait fails."""
+
+
+class TooFast(RuntimeError):
+    """An agent that never awaits has filled the buffer many times over."""
 
 
 class Unwind(BaseException):
@@ -170,6 +178,8 @@ class Run:
             return False
         if self.decision is not None:
             self.decide_task()
+        if len(self.live.entries) >= MOST_UNCOMMITTED or self.live.size >= MOST_UNCOMMITTED_BYTES:
+            raise TooFast("this agent emits faster than the journal can write: use yield, or await task.emit(...)")
         self.live.ordinal = self.ordinal
         self.emitted += 1
         return True
@@ -262,7 +272,7 @@ class Run:
         if self.decision is not None and not self.decision.done():
             self.decision.set_result(None)
             self.live.show()
-            if self.begun and self.live.state is TaskState.SUBMITTED and self.hosted.profile.resume:
+            if self.begun and self.live.state is TaskState.SUBMITTED and self.hosted.profile.announce:
                 self.live.write_status(now_us(), TaskState.WORKING)
 
     @property

@@ -64,6 +64,8 @@ class Runner:
         self.closing = True
         lives = [run.live for _, run in self.runs.values()]
         tasks = [run.task for _, run in self.runs.values() if run.task is not None]
+        for _, run in self.runs.values():
+            run.dead = run.hosted.profile.resume  # it will be called again: what it says at its end counts for nothing
         for task in tasks:
             task.cancel()
         if tasks:
@@ -110,7 +112,7 @@ class Runner:
             await live.commit()
         run.begun = True
         undecided = run.decision is not None and not run.decision.done()
-        if live.state is TaskState.SUBMITTED and run.hosted.profile.resume and not undecided:
+        if live.state is TaskState.SUBMITTED and run.hosted.profile.announce and not undecided:
             live.write_status(now_us(), TaskState.WORKING)
 
     def _watch(self, run: Run) -> asyncio.Task[None] | None:
@@ -167,6 +169,8 @@ class Runner:
         if run.cancelled:
             self._finish(run, TaskState.CANCELED)
             return
+        if self._left(run):
+            return
         error_id = new_id()
         log.error(
             "task %s failed, error id %s\n%s",
@@ -181,8 +185,12 @@ class Runner:
         run.report_unused()
         if run.cancelled:
             self._finish(run, TaskState.CANCELED)
-        elif run.live.state not in SETTLED and not run.paused:
+        elif run.live.state not in SETTLED and not run.paused and not self._left(run):
             self._finish(run, TaskState.COMPLETED)
+
+    def _left(self, run: Run) -> bool:
+        """The host stops, and the task is for the next one to go on with."""
+        return self.closing and run.hosted.profile.resume
 
     def _finish(self, run: Run, state: TaskState, text: str | None = None) -> None:
         """The runner's own last word, whatever the agent says afterwards."""
