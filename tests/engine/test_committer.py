@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from roost import Agent
-from roost.engine.committer import GROUP_ENTRIES
+from roost.engine.committer import GROUP_ENTRIES, GROUPS_AT_ONCE
 from roost.engine.ports import Append, StaleFence
 from roost.identity.principal import LOCAL
 from roost.protocol.errors import Unavailable
@@ -80,13 +80,15 @@ async def test_many_tasks_are_committed_in_one_group():
     store = GateStore()
     async with serving(emitting("async generator", ["said"]), store=store) as (host, engine):
         store.commits.clear()
-        first = asyncio.create_task(host.send("go"))
-        await until(lambda: store.committing)
+        first = []
+        for number in range(1, GROUPS_AT_ONCE + 1):
+            first.append(asyncio.create_task(host.send("go")))
+            await until(lambda number=number: store.committing == number)
         rest = [asyncio.create_task(host.send("go")) for _ in range(20)]
         await until(lambda: len(engine.committer.dirty) == 20)
         store.commits.set()
-        await asyncio.gather(first, *rest)
-    assert [len(group) for group in store.groups[:2]] == [1, 20]
+        await asyncio.gather(*first, *rest)
+    assert sorted(len(group) for group in store.groups[: GROUPS_AT_ONCE + 1]) == [*[1] * GROUPS_AT_ONCE, 20]
 
 
 async def test_a_group_has_an_end_so_that_a_flood_does_not_hold_up_its_first_task():
@@ -228,7 +230,7 @@ async def test_closing_with_a_store_that_fails_comes_to_an_end():
         store.failing = True
         steered.words.put_nowait("lost")
         await until(lambda: store.failed)
-    assert engine.committer.worker.done()
+    assert all(worker.done() for worker in engine.committer.workers)
 
 
 class KeptStore(GateStore):

@@ -14,52 +14,68 @@ from roost.protocol.errors import Unavailable
 log = logging.getLogger("roost.engine")
 
 GROUP_ENTRIES = 4096
+GROUPS_AT_ONCE = 2
 RETRY_MAX_S = 1.0
 
 
 class Committer:
+    """Two groups may be on their way at once, of different tasks: the store has the next when it is done with one."""
+
     def __init__(self, journal: Journal, stats: Stats) -> None:
         self.journal = journal
         self.stats = stats
         self.dirty: list[LiveTask] = []
-        self.wake: asyncio.Future[None] | None = None
-        self.worker: asyncio.Task[None] | None = None
+        self.sleepers: list[asyncio.Future[None]] = []
+        self.workers: list[asyncio.Task[None]] = []
         self.closing = False
 
     def start(self) -> None:
-        self.worker = asyncio.get_running_loop().create_task(self._work(), name="committer")
+        loop = asyncio.get_running_loop()
+        self.workers = [loop.create_task(self._work(), name=f"committer {number}") for number in range(GROUPS_AT_ONCE)]
 
     def touch(self, live: LiveTask) -> None:
         """`live` has something to commit."""
         self.dirty.append(live)
-        if self.wake is not None and not self.wake.done():
-            self.wake.set_result(None)
+        self._wake()
 
     async def close(self) -> None:
         """Commit what is written, then stop."""
         self.closing = True
-        if self.wake is not None and not self.wake.done():
-            self.wake.set_result(None)
-        if self.worker is not None:
-            await self.worker
+        self._wake()
+        await asyncio.gather(*self.workers)
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self.dirty or not self.closing:
-            if not self.dirty:
-                self.wake = loop.create_future()
-                await self.wake
-                self.wake = None
-                continue
-            await self._commit(*self._gather())
+        while True:
+            lives, group = self._gather()
+            if group:
+                await self._commit(lives, group)
+                if self.dirty or self.closing:
+                    self._wake()
+            elif self.closing and not self.dirty:
+                return
+            else:
+                sleeper = asyncio.get_running_loop().create_future()
+                self.sleepers.append(sleeper)
+                await sleeper
+
+    def _wake(self) -> None:
+        for sleeper in self.sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+        self.sleepers.clear()
 
     def _gather(self) -> tuple[list[LiveTask], list[Append]]:
+        """What can be committed now: of a task whose last append is on its way, nothing."""
         lives: list[LiveTask] = []
         group: list[Append] = []
-        size = taken = 0
+        later: list[LiveTask] = []
+        size = seen = 0
         for live in self.dirty:
-            taken += 1
+            seen += 1
             if live.lost:
+                continue
+            if live.in_flight:
+                later.append(live)
                 continue
             append = live.take()
             lives.append(live)
@@ -67,7 +83,7 @@ class Committer:
             size += len(append.entries)
             if size >= GROUP_ENTRIES:
                 break
-        del self.dirty[:taken]
+        self.dirty[:seen] = later
         return lives, group
 
     async def _commit(self, lives: list[LiveTask], group: list[Append]) -> None:

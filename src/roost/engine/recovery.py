@@ -103,7 +103,7 @@ async def _recover(engine: Engine, begun: list[str]) -> None:
     tried: set[str] = set()
     while agents and engine.accepting:
         orphans = [*begun, *await engine.store.orphans(engine.worker, agents, ORPHANS)]
-        fresh = [task_id for task_id in orphans if task_id not in tried]
+        fresh = [task_id for task_id in dict.fromkeys(orphans) if task_id not in tried]
         if not fresh:
             return
         for task_id in fresh:
