@@ -75,17 +75,22 @@ class Server:
         return time.perf_counter() - self.started
 
     def cpu_s(self) -> float:
-        fields = self._proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """Of the server and the processes that it started."""
+        found = [_proc(pid, "stat").rpartition(")")[2].split() for pid in self._pids()]
+        return sum(int(fields[11]) + int(fields[12]) for fields in found) / TICKS
 
     def rss_mb(self) -> float:
-        found = re.search(r"VmRSS:\s+(\d+) kB", self._proc("status"))
-        assert found is not None
-        return int(found.group(1)) / 1024
+        found = [re.search(r"VmRSS:\s+(\d+) kB", _proc(pid, "status")) for pid in self._pids()]
+        return sum(int(size.group(1)) for size in found if size is not None) / 1024
 
-    def _proc(self, name: str) -> str:
+    def _pids(self) -> list[int]:
         assert self.process is not None
-        return Path(f"/proc/{self.process.pid}/{name}").read_text()
+        pid = self.process.pid
+        return [pid, *(int(child) for child in _proc(pid, f"task/{pid}/children").split())]
+
+
+def _proc(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text()
 
 
 def roost(folder: Path, data: str = "journal") -> Server:
@@ -96,13 +101,23 @@ def roost(folder: Path, data: str = "journal") -> Server:
 
 
 def sdk_in_memory(folder: Path) -> Server:
-    return Server("sdk-memory", "a2a-sdk, in memory", [sys.executable, "-m", "benchmarks.sdk"], folder)
+    return _sdk("sdk-memory", "a2a-sdk, in memory", folder)
 
 
 def sdk_on_sqlite(folder: Path) -> Server:
-    return Server(
-        "sdk-sqlite", "a2a-sdk, SQLite", [sys.executable, "-m", "benchmarks.sdk", str(folder / "sdk.db")], folder
-    )
+    return _sdk("sdk-sqlite", "a2a-sdk, SQLite", folder, str(folder / "sdk.db"))
+
+
+def tuned_in_memory(folder: Path) -> Server:
+    return _sdk("tuned-memory", "a2a-sdk tuned, in memory", folder, "--tuned")
+
+
+def tuned_on_sqlite(folder: Path) -> Server:
+    return _sdk("tuned-sqlite", "a2a-sdk tuned, SQLite", folder, "--tuned", str(folder / "tuned.db"))
+
+
+def _sdk(name: str, label: str, folder: Path, *arguments: str) -> Server:
+    return Server(name, label, [sys.executable, "-m", "benchmarks.sdk", *arguments], folder)
 
 
 def stub(folder: Path) -> Server:

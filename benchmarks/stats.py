@@ -55,4 +55,14 @@ class AtMost(NamedTuple):
         return "missed" if spread.low > self.limit else "undecided"
 
 
-Bar = AtLeast | AtMost
+class NoBar(NamedTuple):
+    """For information."""
+
+    def __str__(self) -> str:
+        return ""
+
+    def verdict(self, spread: Spread) -> str:
+        return ""
+
+
+Bar = AtLeast | AtMost | NoBar

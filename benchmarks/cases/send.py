@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from benchmarks import servers
 from benchmarks.bench import Bench, Outcome, Series, Stopwatch, ratios, row
 from benchmarks.load import Closed
-from benchmarks.stats import AtLeast
+from benchmarks.stats import AtLeast, NoBar
 
 PATH = "/message:send"
 
@@ -17,7 +17,14 @@ def run(bench: Bench) -> Outcome:
     with ExitStack() as stack:
         subjects = [
             stack.enter_context(start(folder))
-            for start in (servers.roost, servers.sdk_in_memory, servers.sdk_on_sqlite, servers.stub)
+            for start in (
+                servers.roost,
+                servers.sdk_in_memory,
+                servers.sdk_on_sqlite,
+                servers.tuned_in_memory,
+                servers.tuned_on_sqlite,
+                servers.stub,
+            )
         ]
         rates: dict[str, list[float]] = {server.name: [] for server in subjects}
         slowest: dict[str, list[float]] = {server.name: [] for server in subjects}
@@ -35,7 +42,7 @@ def run(bench: Bench) -> Outcome:
                 if server.name == "stub":
                     generator.append(result.rate / result.busy)
                 bench.say(
-                    f"    {server.name:10} {result.rate:9,.0f} /s  p50 {result.p50_ms:.1f}, p99 {result.p99_ms:.1f} ms,"
+                    f"    {server.name:12} {result.rate:9,.0f} /s  p50 {result.p50_ms:.1f}, p99 {result.p99_ms:.1f} ms,"
                     f" {cpu[server.name][-1]:,.0f} us CPU each  (generator {result.busy:.0%} busy)"
                 )
     ours = rates["roost"]
@@ -43,6 +50,8 @@ def run(bench: Bench) -> Outcome:
         [
             row("message:send, ratio to a2a-sdk in memory", AtLeast(8, 15), ratios(ours, rates["sdk-memory"])),
             row("message:send, ratio to a2a-sdk on SQLite", AtLeast(60, 120), ratios(ours, rates["sdk-sqlite"])),
+            row("message:send, ratio to a2a-sdk tuned, in memory", NoBar(), ratios(ours, rates["tuned-memory"])),
+            row("message:send, ratio to a2a-sdk tuned, on SQLite", NoBar(), ratios(ours, rates["tuned-sqlite"])),
             row("message:send, share of the no-engine limit", AtLeast(0.15, 0.3), ratios(ours, rates["stub"])),
         ],
         [Series("message:send", server.label, "/s", rates[server.name]) for server in subjects]

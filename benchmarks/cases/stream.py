@@ -8,16 +8,17 @@ from contextlib import ExitStack
 from benchmarks import servers
 from benchmarks.bench import Bench, Outcome, Series, WrongAnswer, ratios, row
 from benchmarks.load import Closed
-from benchmarks.stats import AtLeast
+from benchmarks.stats import AtLeast, NoBar
 
 PATH = "/message:stream"
 CHUNKS = 100
+STARTS = (servers.roost, servers.sdk_in_memory, servers.tuned_in_memory)
 
 
 def run(bench: Bench) -> Outcome:
     folder = bench.sub_folder("stream")
     with ExitStack() as stack:
-        subjects = [stack.enter_context(start(folder)) for start in (servers.roost, servers.sdk_in_memory)]
+        subjects = [stack.enter_context(start(folder)) for start in STARTS]
         events: dict[str, list[float]] = {server.name: [] for server in subjects}
         counts: dict[str, Counter[int]] = {server.name: Counter() for server in subjects}
         for server in subjects:
@@ -41,7 +42,12 @@ def run(bench: Bench) -> Outcome:
                 AtLeast(15, 25),
                 ratios(events["roost"], events["sdk-memory"]),
                 note=f"{size} events in each stream of both",
-            )
+            ),
+            row(
+                f"{CHUNKS}-chunk stream, ratio to a2a-sdk tuned, in memory",
+                NoBar(),
+                ratios(events["roost"], events["tuned-memory"]),
+            ),
         ],
         [
             Series(
