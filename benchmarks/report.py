@@ -63,8 +63,8 @@ the verdict is *undecided*.
 
 Every server answers from one process; Roost writes its journal from a second one, and its CPU time is that of both. All
 run uvicorn with uvloop and httptools, without an access log and with the same settings of the garbage collector. The
-agent emits SUBMITTED, WORKING, its chunks and COMPLETED on all of them. The bars are for a2a-sdk as it comes. *Tuned* is
-what its user could make of it: tracing off, SQLite in WAL mode with every commit synced, as Roost's is, and two
+agent emits SUBMITTED, WORKING, its chunks and COMPLETED on all of them. The bars are for a2a-sdk as it comes. *Tuned*
+is what its user could make of it: tracing off, SQLite in WAL mode with every commit synced, as Roost's is, and two
 connections, chosen from four sizes in short trials. The no-engine limit decodes the message and encodes a task with
 msgspec in a bare ASGI function, and stores nothing.
 {"".join(failures)}"""

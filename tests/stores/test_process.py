@@ -58,6 +58,11 @@ async def test_a_writer_that_is_killed_refuses_once_and_is_replaced(store: SQLit
     assert await store.read_task("after") is not None
 
 
+async def test_the_first_commits_of_all_may_come_together(store: SQLiteStore) -> None:
+    await asyncio.gather(*(store.commit([creation(f"task {number}")]) for number in range(10)))
+    assert all([await store.read_task(f"task {number}") for number in range(10)])
+
+
 async def test_signals_for_the_host_do_not_end_the_writer(store: SQLiteStore) -> None:
     await store.commit([creation("before")])
     os.kill(_pid(store), signal.SIGINT)

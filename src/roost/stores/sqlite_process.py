@@ -50,6 +50,7 @@ class ProcessCarrier:
         self.lock = lock
         self.process: subprocess.Popen[bytes] | None = None
         self.line: _Line | None = None
+        self.connecting = asyncio.Lock()
         self._start()
 
     async def do(self, operation: str, *args: Any) -> Any:
@@ -81,13 +82,16 @@ class ProcessCarrier:
             )
 
     async def _connected(self) -> _Line:
-        if self.line is not None and self.line.lost:
-            self._start()  # it was killed; what it had in hand was refused, and is tried again
-            self.line = None
-        if self.line is None:
-            loop = asyncio.get_running_loop()
-            _, self.line = await loop.create_unix_connection(_Line, sock=self.ours)
-        return self.line
+        if self.line is not None and not self.line.lost:
+            return self.line
+        async with self.connecting:
+            if self.line is not None and self.line.lost:
+                self._start()  # it was killed; what it had in hand was refused, and is tried again
+                self.line = None
+            if self.line is None:
+                loop = asyncio.get_running_loop()
+                _, self.line = await loop.create_unix_connection(_Line, sock=self.ours)
+            return self.line
 
 
 class _Line(asyncio.Protocol):
