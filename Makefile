@@ -33,6 +33,8 @@ tck: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# The durability tests compile a small library; where there is no compiler, one comes as a wheel.
+	@command -v cc >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang==0.17.0
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

@@ -438,6 +438,17 @@ async def test_a_paused_executors_task_is_canceled():
         assert (await host.cancel(task)).status.state is TaskState.CANCELED
 
 
+async def test_an_event_that_is_no_a2a_fails_the_task_instead_of_leaving_it_working(caplog):
+    async def work(context, updater, queue):
+        await updater.start_work()
+        await queue.enqueue_event(pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(parts=text("without an id"))))
+
+    async with client(hosted(work)) as host:
+        task = await send(host, "go")
+    assert task.status.state is TaskState.FAILED
+    assert "artifactId" in caplog.text
+
+
 # Limits
 
 

@@ -15,7 +15,6 @@ from roost.engine.ports import HostedAgent
 from roost.engine.run import Run, Unwind
 from roost.protocol import entries as kinds
 from roost.protocol.entries import AttemptRecord
-from roost.protocol.errors import A2AError
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import Part, TaskState
 
@@ -89,8 +88,6 @@ class Runner:
                 self._finish(run, TaskState.CANCELED)
         except asyncio.CancelledError:
             self._stopped(run)
-        except A2AError as error:
-            log.warning("task %s: %s", run.live.new.id, error.message, extra=run.about)
         except Exception as error:
             self._failed(run, error)
         else:
@@ -168,6 +165,9 @@ class Runner:
     def _failed(self, run: Run, error: Exception) -> None:
         if run.cancelled:
             self._finish(run, TaskState.CANCELED)
+            return
+        if run.live.lost:
+            log.warning("task %s is another's now: %s", run.live.new.id, error, extra=run.about)
             return
         if self._left(run):
             return
