@@ -94,7 +94,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         values = tomllib.loads(file.read_text())
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingError(f"{file}: {error}") from error
     unknown = sorted(set(values) - set(_defaults()))
     if unknown:

@@ -119,6 +119,26 @@ def test_a_source_that_is_none_is_named_with_the_reason(source: str, says: str) 
     assert source in str(refusal.value)
 
 
+def test_a_helper_in_a_folder_need_not_hold_an_agent(tmp_path: Path) -> None:
+    write(tmp_path / "h" / "helper_only.py", text="VALUE = 1")
+    write(
+        tmp_path / "h" / "with_agent.py", text="from helper_only import VALUE\n" + AGENT.format(id="helped", name="a")
+    )
+    assert ids(str(tmp_path / "h")) == ["helped"]
+
+
+def test_a_folder_of_helpers_only_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "h" / "helper_alone.py", text="VALUE = 1")
+    with pytest.raises(LoadError, match="no agent is in the files of this folder"):
+        load([str(tmp_path / "h")])
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_the_reason(tmp_path: Path) -> None:
+    write(tmp_path / "broken_module.py", text="x = (")
+    with pytest.raises(LoadError, match="broken_module:agent: SyntaxError"):
+        load(["broken_module:agent"])
+
+
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(LoadError, match=r"no \.py file is in this folder"):

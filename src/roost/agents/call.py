@@ -29,7 +29,7 @@ class AsyncCall:
         except Exception:
             run.flush_text()
             raise
-        except (Unwind, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+        except (Unwind, asyncio.CancelledError):
             raise
         except BaseException as error:  # SystemExit would end the host, others would end nothing at all
             run.flush_text()

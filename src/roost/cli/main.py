@@ -86,3 +86,6 @@ def main() -> None:
     except Failed as error:
         print(f"roost: {plain(str(error))}", file=sys.stderr)
         sys.exit(error.code)
+    except UnicodeEncodeError:
+        print("roost: the arguments must be UTF-8", file=sys.stderr)
+        sys.exit(2)

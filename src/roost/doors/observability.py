@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -13,6 +14,7 @@ from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
 from roost.protocol.codec import encode
 
+FAILED_LATELY_S = 3.0
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
@@ -41,8 +43,11 @@ class Observability:
     async def ready(self) -> Response:
         try:
             await self.engine.store.probe()
+            await self.engine.store.read_task("")
         except StoreUnavailable as error:
             return Response(503, encode({"status": "not ready", "store": f"cannot write: {error}"}))
+        if time.monotonic() - self.engine.committer.failed_at < FAILED_LATELY_S:
+            return Response(503, encode({"status": "not ready", "store": "refused a commit a moment ago: see the log"}))
         if not self.engine.accepting:
             return Response(503, encode({"status": "not ready", "host": "shutting down"}))
         agents = len(self.engine.runner.lanes)

@@ -7,7 +7,7 @@ import logging
 import time
 
 from roost.engine.live import LiveTask
-from roost.engine.ports import Append, Journal, StoreUnavailable
+from roost.engine.ports import Append, Journal, OutcomeUnknown, StoreUnavailable
 from roost.engine.stats import Stats
 from roost.protocol.errors import Unavailable
 
@@ -28,6 +28,8 @@ class Committer:
         self.sleepers: list[asyncio.Future[None]] = []
         self.workers: list[asyncio.Task[None]] = []
         self.closing = False
+        self.failed_at = float("-inf")
+        """When a commit failed last, by the monotonic clock."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -88,6 +90,7 @@ class Committer:
 
     async def _commit(self, lives: list[LiveTask], group: list[Append]) -> None:
         delay = 0.05
+        uncertain = False
         while group:
             started = time.perf_counter()
             try:
@@ -96,7 +99,11 @@ class Committer:
                 self.stats.commit_failures += 1
                 unforeseen = None if isinstance(error, StoreUnavailable) else error
                 log.error("the store did not commit, nothing of it was acknowledged: %s", error, exc_info=unforeseen)
-                lives, group = self._give_up(lives, group)
+                self.failed_at = time.monotonic()
+                if isinstance(error, OutcomeUnknown):
+                    uncertain = not self.closing
+                if not uncertain:
+                    lives, group = self._give_up(lives, group)
                 self._refuse_new()
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_MAX_S)

@@ -33,6 +33,8 @@ from roost.protocol.types import (
 R = TypeVar("R")
 
 SNAPSHOT_FLOOR = 64 * 1024
+READ_WAIT_S = 5.0
+"""How long a reader waits for a commit that is on its way."""
 RING_ENTRIES = 1024
 RING_BYTES = 1024 * 1024
 
@@ -336,7 +338,11 @@ class LiveTask:
             return look(self.task, self.shown_seq)
         reader: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self.readers.append((look, reader))
-        return await reader
+        try:
+            async with asyncio.timeout(READ_WAIT_S):
+                return await reader
+        except TimeoutError:
+            raise Unavailable("the store cannot write now; try again later", retry_after=1) from None
 
     def when_settled(self) -> asyncio.Future[bytes]:
         """The task's bytes as of the next commit that ends or pauses it."""

@@ -111,6 +111,10 @@ class StoreUnavailable(Exception):
     """The store did not commit; nothing was acknowledged."""
 
 
+class OutcomeUnknown(StoreUnavailable):
+    """Whether the store committed cannot be told: the same group has to be tried again."""
+
+
 class Journal(Protocol):
     async def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
         """Write the group in one transaction and return when it is on disk.

@@ -45,7 +45,10 @@ def _load_source(source: str) -> Iterable[tuple[Hostable, str]]:
         files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_"))
         if not files:
             raise LoadError(f"{source}: no .py file is in this folder")
-        return [pair for file in files for pair in _from_file(file)]
+        found = [(agent, str(file)) for file in files for agent in _agents_of(_module_of(file))]
+        if not found:
+            raise LoadError(f"{source}: no agent is in the files of this folder")
+        return found
     if source.endswith(".py"):
         if not path.is_file():
             raise LoadError(f"{source}: there is no such file")
@@ -98,6 +101,8 @@ def _from_attribute(name: str, attribute: str, source: str) -> Hostable:
             value = getattr(value, part)
     except (ImportError, AttributeError) as error:
         raise LoadError(f"{source}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise LoadError(f"{source}: {type(error).__name__}: {error}") from error
     if not isinstance(value, Hostable):
         raise LoadError(f"{source} is a {type(value).__name__}, not an Agent")
     return value

@@ -62,11 +62,12 @@ class SQLiteStore:
     name = "sqlite"
 
     def __init__(self, folder: Path, carrier: type[ThreadCarrier] | type[ProcessCarrier] = ThreadCarrier) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = folder / "journal.db"
         self.location = str(self.path)
         self.lock = _lock(folder / "journal.lock")
         try:
+            self.path.touch(mode=0o600)
             connection = connect(self.path)
             schema.migrate(connection)
         except BaseException:

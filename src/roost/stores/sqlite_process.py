@@ -20,7 +20,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from roost.engine.ports import Append, StaleFence, StoreUnavailable
+from roost.engine.ports import Append, OutcomeUnknown, StaleFence, StoreUnavailable
 from roost.stores.sqlite_writer import Writer
 
 START_S = 30.0
@@ -131,7 +131,7 @@ class _Line(asyncio.Protocol):
         while self.waiting:
             future = self.waiting.popleft()
             if not future.done():
-                future.set_exception(StoreUnavailable("the process that writes the journal is gone"))
+                future.set_exception(OutcomeUnknown("the process that writes the journal is gone"))
 
 
 _decode_reply = msgspec.msgpack.Decoder(Reply).decode

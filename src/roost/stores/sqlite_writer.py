@@ -82,6 +82,7 @@ class Writer:
         results: list[StaleFence | None] = [None] * len(group)
         stale = self._stale([(append.task_id, append.fence) for append in group if append.create is None])
         if stale:
+            stale -= {append.task_id for append in group if append.task_id in stale and self._is_done(append)}
             results = [StaleFence(a.task_id) if a.create is None and a.task_id in stale else None for a in group]
             group = [append for append, refusal in zip(group, results, strict=True) if refusal is None]
         rows = [self._row(append) for append in group]
@@ -101,6 +102,18 @@ class Writer:
             sql = _STALE.format(values=_values(2, len(some)))
             found.update(row[0] for row in self.connection.execute(sql, _flat(some)))
         return found
+
+    def _is_done(self, append: Append) -> bool:
+        """It raised the fence itself, in an earlier try whose answer was lost."""
+        if append.head is None or not append.entries:
+            return False
+        last = append.entries[-1]
+        found = self.connection.execute(
+            "SELECT 1 FROM tasks t JOIN segments s ON s.task_id = t.id"
+            " WHERE t.id = ? AND t.fence = ? AND s.last_seq = ? AND s.last_sub = ?",
+            (append.task_id, append.head.fence, last.seq, last.sub),
+        ).fetchone()
+        return found is not None and append.head.fence != append.fence
 
     def _append(self, rows: list[Row]) -> None:
         if not rows:
