@@ -120,7 +120,6 @@ class _JournalQueue(EventQueue):
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._closed = False
 
     async def enqueue_event(self, event: Any) -> None:
         run = self._run

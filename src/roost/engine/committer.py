@@ -109,7 +109,6 @@ class Committer:
                 delay = min(delay * 2, RETRY_MAX_S)
                 continue
             self.stats.commit_seconds.observe(time.perf_counter() - started)
-            self.stats.commits += 1
             for live, append, refusal in zip(lives, group, results, strict=True):
                 if refusal is None:
                     self.stats.entries += len(append.entries)

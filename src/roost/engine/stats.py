@@ -22,7 +22,6 @@ class Stats:
         self.transitions: dict[tuple[str, str], int] = {}
         """(agent, state) -> how often a task of the agent entered it."""
         self.entries = 0
-        self.commits = 0
         self.commit_failures = 0
         self.commit_seconds = Histogram()
         self.streams = 0

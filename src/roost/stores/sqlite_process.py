@@ -23,8 +23,6 @@ from msgspec import Raw, Struct
 from roost.engine.ports import Append, OutcomeUnknown, StaleFence, StoreUnavailable
 from roost.stores.sqlite_writer import Writer
 
-START_S = 30.0
-
 
 class Request(Struct, array_like=True):
     operation: str
