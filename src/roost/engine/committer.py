@@ -102,9 +102,10 @@ class Committer:
                 self.failed_at = time.monotonic()
                 if isinstance(error, OutcomeUnknown):
                     uncertain = not self.closing
+                else:
+                    self._refuse_new()
                 if not uncertain:
                     lives, group = self._give_up(lives, group)
-                self._refuse_new()
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_MAX_S)
                 continue
