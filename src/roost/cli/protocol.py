@@ -39,7 +39,8 @@ class Corked:
     def flush(self) -> None:
         if self.pending:
             data, self.pending, self.size = b"".join(self.pending), [], 0
-            self.transport.write(data)
+            if not self.transport.is_closing():  # uvloop raises where the client has gone in between
+                self.transport.write(data)
 
     def close(self) -> None:
         self.flush()
