@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: up test check bench tck clean
+.PHONY: up test check bench chaos cluster tck clean
 
 up: $(STAMP)
 	$(BIN)/roost serve examples/fleet
@@ -23,6 +23,14 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Three hosts on PostgreSQL (with and without NATS) and one on SQLite, under load and under attack; CHAOS="--kills 1000".
+chaos: $(STAMP)
+	$(BIN)/python -m chaos $(CHAOS)
+
+# PostgreSQL, NATS and three hosts of the example fleet, to try.
+cluster: $(STAMP)
+	$(BIN)/python -m tools.cluster
 
 # Runs an A2A TCK (branch 1.0-dev) that is installed in TCK_DIR, with its own Python in TCK_PYTHON.
 TCK_PYTHON ?= $(TCK_DIR)/.venv/bin/python

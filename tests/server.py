@@ -115,16 +115,17 @@ class Server:
 def running(
     *sources: str | Path,
     data: Path | None = None,
+    store: tuple[str, ...] = (),
     port: int = 0,
     args: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
 ) -> Iterator[Server]:
-    """Serve the sources until the block ends, however it ends. Without `data` nothing is kept on disk.
+    """Serve the sources until the block ends, however it ends. Without `data` or `store` nothing is kept on disk.
 
     Start again with the same `data` and `port=server.port` for a host that comes back after a crash.
     """
-    place = ("--memory",) if data is None else ("--data", str(data))
+    place = store or (("--memory",) if data is None else ("--data", str(data)))
     command = roost_command("serve", *map(str, sources), "--port", str(port), *place, *args)
     process = subprocess.Popen(
         command,

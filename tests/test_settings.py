@@ -14,7 +14,7 @@ import typer
 
 from roost.cli.main import app, serve_command
 from roost.doors.routes import HOST_ROUTES, OPERATIONS, RPC
-from roost.settings import DOCS, SettingError, Settings, read, replace, settings_of
+from roost.settings import DOCS, SettingError, Settings, check_together, read, replace, settings_of, shown
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
@@ -54,6 +54,10 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a", "b", "c"),
     "port": (1, 2, 3),
     "data": ("a", "b", "c"),
+    "store": ("postgresql://a/x", "postgresql://b/x", "postgresql://c/x"),
+    "wake": ("nats://a", "nats://b", "nats://c"),
+    "workers": (2, 3, 4),
+    "secret_file": ("a", "b", "c"),
     "memory": (True, True, True),
     "root": ("a", "b", "c"),
     "public_url": ("http://a", "http://b", "http://c"),
@@ -62,6 +66,19 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_level": ("debug", "warning", "error"),
     "log_format": ("text", "json", "text"),
     "drain_s": (1.5, 2.5, 3.5),
+    "push_allow_hosts": ("a", "b", "c"),
+    "push_allow_cidrs": ("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"),
+    "push_secret": ("a", "b", "c"),
+    "push_attempts": (1, 2, 3),
+    "push_retry_s": (0.5, 1.5, 2.5),
+    "push_per_host": (1, 2, 3),
+    "push_coalesce_ms": (1, 2, 3),
+    "idempotency": ("always", "asked", "auto"),
+    "idempotency_ttl_s": (1, 2, 3),
+    "idempotency_max": (1, 2, 3),
+    "retention_days": (0.5, 1.5, 2.5),
+    "retention_tasks": (1, 2, 3),
+    "min_free_mb": (1, 2, 3),
 }
 
 
@@ -156,6 +173,42 @@ def test_a_file_that_is_not_toml_is_refused_and_named(text, tmp_path):
 def test_networks_are_those_of_the_trusted_proxies():
     settings = Settings(trusted_proxy="10.0.0.0/8, ::1/128,")
     assert [str(network) for network in settings.networks()] == ["10.0.0.0/8", "::1/128"]
+
+
+TOGETHER = [
+    ({"store": "postgresql://h/d", "memory": True, "secret_file": "f"}, "store and memory"),
+    ({"wake": "nats://h"}, "give --store postgresql"),
+    ({"workers": 2}, "more than one worker needs PostgreSQL"),
+    ({"store": "postgresql://h/d"}, "roost secret FILE"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), TOGETHER)
+def test_settings_that_cannot_be_together_are_refused_with_what_to_do(changes, says):
+    with pytest.raises(SettingError, match=says):
+        check_together(Settings(**changes))
+
+
+def test_settings_that_can_be_together_are_not_refused():
+    check_together(Settings(store="postgresql://h/d", wake="nats://h", workers=3, secret_file="f"))
+
+
+def test_variables_of_other_systems_are_read_where_our_own_are_not_set(tmp_path):
+    theirs = {"PUSH_NOTIFICATION_ALLOWED_CIDRS": "10.0.0.0/8", "AIWG_IDEMPOTENCY_TTL": "60"}
+    assert found(tmp_path, {}, theirs)["push_allow_cidrs"] == ("10.0.0.0/8", "PUSH_NOTIFICATION_ALLOWED_CIDRS")
+    assert found(tmp_path, {}, theirs)["idempotency_ttl_s"] == (60, "AIWG_IDEMPOTENCY_TTL")
+    both = {**theirs, "ROOST_IDEMPOTENCY_TTL_S": "7"}
+    assert found(tmp_path, {}, both)["idempotency_ttl_s"] == (7, "ROOST_IDEMPOTENCY_TTL_S")
+
+
+def test_secrets_are_shown_to_nobody(tmp_path):
+    flags = {"push_secret": "hunter2", "store": "postgresql://me:hunter2@h:1/d?sslmode=require"}
+    items = {item.name: shown(item) for item in read(flags, {}, tmp_path)}
+    assert items["push_secret"] == "***"
+    assert items["store"] == "postgresql://me@h:1/d?sslmode=require"
+    with pytest.raises(SettingError) as refused:
+        read({"store": "mysql://me:hunter2@h/d"}, {}, tmp_path)
+    assert "hunter2" not in str(refused.value)
 
 
 # Docs

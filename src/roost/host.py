@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import os
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +15,14 @@ from roost.agents.agent import Hostable
 from roost.doors.app import App
 from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
+from roost.egress import Egress
 from roost.engine.engine import Engine
+from roost.engine.idempotency import Rules
 from roost.engine.ids import new_id
-from roost.engine.ports import Store
+from roost.engine.keeping import Keeping
+from roost.engine.ports import Store, Wakes
+from roost.identity.seal import KeyFileError, Seal, load_key, new_key
+from roost.outbound import open_egress, open_pusher
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
@@ -30,7 +36,9 @@ class HostError(Exception):
 class Host:
     """A fleet of agents, as an ASGI application. Starts with the lifespan, or with its first request."""
 
-    def __init__(self, agents: Sequence[Hostable], settings: Settings, store: Store | None = None) -> None:
+    def __init__(
+        self, agents: Sequence[Hostable], settings: Settings, store: Store | None = None, wakes: Wakes | None = None
+    ) -> None:
         self.settings = settings
         self.agents = [agent.hosted() for agent in agents]
         ids = [hosted.profile.id for hosted in self.agents]
@@ -39,19 +47,41 @@ class Host:
         if settings.root and settings.root not in ids:
             raise HostError(f"root is {settings.root!r}, and there is no such agent; there are {', '.join(ids)}")
         self.given_store = store
+        self.given_wakes = wakes
         self.engine: Engine | None = None
+        self.egress: Egress | None = None
         self.app: App | None = None
         self.starting: asyncio.Task[None] | None = None
+        self.grace_until = 0.0
 
     async def start(self) -> None:
         if self.app is not None:
             return
+        store = self.given_store or open_store(self.settings)
+        try:
+            await self._start(store)
+        except BaseException:
+            await store.close()
+            raise
+
+    async def _start(self, store: Store) -> None:
         settings = self.settings
-        store = self.given_store or open_store(settings)
+        await store.open()
         worker = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-12:]}"
-        engine = Engine(store, worker)
+        engine = Engine(
+            store,
+            worker,
+            self.given_wakes or open_wakes(settings, store),
+            Rules(settings.idempotency, settings.idempotency_ttl_s, settings.idempotency_max),
+            Keeping(settings.retention_days, settings.retention_tasks, settings.min_free_mb << 20),
+        )
         for hosted in self.agents:
             engine.add(hosted)
+        try:
+            self.egress = open_egress(settings)
+        except ValueError as error:
+            raise HostError(f"push_allow_hosts or push_allow_cidrs: {error}") from error
+        engine.pusher = open_pusher(settings, engine, self.egress, open_seal(settings, store))
         await engine.start()
         self.engine = engine
         self.app = App(
@@ -64,14 +94,17 @@ class Host:
         )
 
     def drain(self) -> None:
-        """No new work; streams end, and their clients can resume them later."""
+        """No new work; streams end, and their clients can resume them later. Running tasks have `drain_s` left."""
+        self.grace_until = time.monotonic() + self.settings.drain_s
         if self.engine is not None:
             self.engine.drain()
 
     async def close(self) -> None:
         if self.engine is not None:
-            await self.engine.close()
+            await self.engine.close(max(0.0, self.grace_until - time.monotonic()))
             self.engine = self.app = None
+        if self.egress is not None:
+            await self.egress.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -103,7 +136,32 @@ class Host:
 
 
 def open_store(settings: Settings) -> Store:
+    if settings.store:
+        from roost.stores.postgres import PostgresStore  # an extra
+
+        return PostgresStore(settings.store)
     return MemoryStore() if settings.memory else SQLiteStore(Path(settings.data), ProcessCarrier)
+
+
+def open_wakes(settings: Settings, store: Store) -> Wakes | None:
+    """How several hosts on one store hear of each other; one alone needs nothing."""
+    if not store.shared:
+        return None
+    from roost.stores.wakes import NatsWakes, PostgresWakes
+
+    return NatsWakes(settings.wake, settings.store) if settings.wake else PostgresWakes(settings.store)
+
+
+def open_seal(settings: Settings, store: Store) -> Seal:
+    """With the key that secrets in the store are sealed with; what is not kept needs none that is."""
+    if not settings.secret_file and (isinstance(store, MemoryStore) or not settings.data):
+        return Seal(new_key())
+    try:
+        if settings.secret_file:
+            return Seal(load_key(Path(settings.secret_file), create=False))
+        return Seal(load_key(Path(settings.data) / "secret.key", create=True))
+    except KeyFileError as error:
+        raise HostError(str(error)) from error
 
 
 def check_bind(host: str) -> None:

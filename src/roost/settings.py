@@ -17,6 +17,11 @@ DOCS: dict[str, str] = {
     "host": "Address to listen on. Without credentials only a loopback address is allowed.",
     "port": "Port to listen on.",
     "data": "Folder of the journal.",
+    "store": "postgresql://user@host/database for several hosts on one journal; SQLite in the data folder by default.",
+    "wake": "nats://host:port: how hosts on one PostgreSQL tell each other of news; by NOTIFY without it.",
+    "workers": "Host processes on this machine; more than one needs PostgreSQL.",
+    "secret_file": "Key that secrets in the store are encrypted with: secret.key in the data folder by default;"
+    " required with PostgreSQL, the same file on every machine.",
     "memory": "Keep nothing on disk; all tasks end with the process.",
     "root": "Agent that the root path serves; implied when one .py file is served.",
     "public_url": "URL under which clients reach this host; cards say it. The bound address by default.",
@@ -24,7 +29,23 @@ DOCS: dict[str, str] = {
     "max_body": "Longest request body in bytes; longer ones get 413.",
     "log_level": "debug, info, warning or error; debug logs every request.",
     "log_format": "text, json, or auto: text on a terminal, JSON otherwise.",
-    "drain_s": "Seconds that running requests are given when the host is told to stop.",
+    "drain_s": "Seconds that running requests and tasks are given when the host is told to stop; then other hosts, or"
+    " the next start, go on with the tasks.",
+    "push_allow_hosts": "Hosts that webhooks may be at although their addresses are not public, comma separated:"
+    " name, name:port or *.name.",
+    "push_allow_cidrs": "Networks that webhooks may be in although they are not public, comma separated.",
+    "push_secret": "Signs every webhook call (X-AIWG-Signature); no signature without it.",
+    "push_attempts": "How often a webhook is tried with one event; then the event is a dead letter.",
+    "push_retry_s": "Seconds before the second try; each further wait is twice as long, with some chance in it.",
+    "push_per_host": "Calls to the webhooks of one host at the same time.",
+    "push_coalesce_ms": "0 sends every event; otherwise what comes within so many milliseconds is sent as one Task.",
+    "idempotency": "Which messages are recognised when they come again: auto (those whose messageId is a UUID, and all"
+    " of clients that activate idempotency/v1), always, or asked (only the latter).",
+    "idempotency_ttl_s": "How long a message is recognised, in seconds.",
+    "idempotency_max": "How many messages are remembered at most; the oldest are forgotten.",
+    "retention_days": "Days that a task is kept after its end; 0 keeps all.",
+    "retention_tasks": "Ended tasks of an agent that are kept, the newest; 0 keeps all.",
+    "min_free_mb": "Free space below which new tasks are refused with 503, in MB; running ones finish. 0 never.",
 }
 
 
@@ -32,6 +53,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     data: str = "./.roost"
+    store: str = ""
+    wake: str = ""
+    workers: int = 1
+    secret_file: str = ""
     memory: bool = False
     root: str = ""
     public_url: str = ""
@@ -40,9 +65,34 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
     drain_s: float = 5.0
+    push_allow_hosts: str = ""
+    push_allow_cidrs: str = ""
+    push_secret: str = ""
+    push_attempts: int = 7
+    push_retry_s: float = 1.0
+    push_per_host: int = 8
+    push_coalesce_ms: int = 0
+    idempotency: str = "auto"
+    idempotency_ttl_s: int = 86_400
+    idempotency_max: int = 100_000
+    retention_days: float = 30.0
+    retention_tasks: int = 0
+    min_free_mb: int = 256
 
     def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         return [ipaddress.ip_network(item.strip()) for item in self.trusted_proxy.split(",") if item.strip()]
+
+
+SECRETS = frozenset({"push_secret"})
+"""Shown to nobody, not even by `roost config`."""
+
+ALIASES = {
+    "push_allow_hosts": "PUSH_NOTIFICATION_ALLOWED_HOSTS",
+    "push_allow_cidrs": "PUSH_NOTIFICATION_ALLOWED_CIDRS",
+    "idempotency_ttl_s": "AIWG_IDEMPOTENCY_TTL",
+    "idempotency_max": "AIWG_IDEMPOTENCY_MAX_ENTRIES",
+}
+"""Variables of the systems that Roost takes over from; read after our own."""
 
 
 class Sourced(NamedTuple):
@@ -67,8 +117,8 @@ def read(
         variable, flag = f"ROOST_{name.upper()}", f"--{name.replace('_', '-')}"
         if flags.get(name) is not None:
             found.append(Sourced(name, _typed(name, flags[name], flag), flag))
-        elif variable in environ:
-            found.append(Sourced(name, _typed(name, environ[variable], variable), variable))
+        elif (given := _given(name, variable, environ)) is not None:
+            found.append(Sourced(name, _typed(name, environ[given], given), given))
         elif name in in_file:
             found.append(Sourced(name, _typed(name, in_file[name], str(file)), "roost.toml"))
         else:
@@ -77,12 +127,65 @@ def read(
     return found
 
 
+def check_together(settings: Settings) -> None:
+    """What each setting alone cannot tell."""
+    if settings.store and settings.memory:
+        raise SettingError("store and memory cannot be together: choose where the journal is")
+    if settings.wake and not settings.store:
+        raise SettingError("wake is for several hosts on one PostgreSQL: give --store postgresql://... too")
+    if settings.workers > 1 and not settings.store:
+        raise SettingError("more than one worker needs PostgreSQL: give --store postgresql://...; SQLite is for one")
+    if settings.store and not settings.secret_file:
+        raise SettingError(
+            "with PostgreSQL the key of secrets is not beside the data: give --secret-file, the same file to every"
+            " host. `roost secret FILE` makes one"
+        )
+
+
+def _given(name: str, variable: str, environ: Mapping[str, str]) -> str | None:
+    return next((known for known in (variable, ALIASES.get(name, variable)) if known in environ), None)
+
+
 def settings_of(sourced: list[Sourced]) -> Settings:
     return Settings(**{item.name: item.value for item in sourced})
 
 
+def shown(item: Sourced) -> Any:
+    """The value, without a secret that is in it."""
+    if item.name in SECRETS and item.value:
+        return "***"
+    return without_password(item.value) if item.name in ("store", "wake") else item.value
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return url
+    place = parts.netloc.rpartition("@")
+    user = place[0].partition(":")[0]
+    return parts._replace(netloc=f"{user}@{place[2]}" if user else place[2]).geturl()
+
+
 def replace(settings: Settings, **changes: Any) -> Settings:
     return msgspec.structs.replace(settings, **changes)
+
+
+_AT_LEAST = {
+    "workers": 1,
+    "push_attempts": 1,
+    "push_per_host": 1,
+    "push_coalesce_ms": 0,
+    "idempotency_ttl_s": 1,
+    "idempotency_max": 1,
+    "retention_days": 0,
+    "retention_tasks": 0,
+    "min_free_mb": 0,
+}
+
+
+def _is_postgres(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("postgresql", "postgres") and len(parts.path) > 1
 
 
 def _defaults() -> dict[str, Any]:
@@ -109,6 +212,7 @@ def _typed(name: str, value: Any, source: str) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
+        value = "***" if name in SECRETS else value
         raise SettingError(f"{source}: {value!r} cannot be {name}: {error}") from None
 
 
@@ -118,11 +222,19 @@ def _check(found: list[Sourced]) -> None:
     def require(name: str, holds: bool, what: str) -> None:
         if not holds:
             item = by_name[name]
-            raise SettingError(f"{name} is {item.value!r} (from {item.source}): {what}")
+            raise SettingError(f"{name} is {shown(item)!r} (from {item.source}): {what}")
 
     require("port", 0 <= by_name["port"].value <= 65535, "it must be 0 to 65535")
     require("max_body", by_name["max_body"].value > 0, "it must be positive")
     require("drain_s", by_name["drain_s"].value >= 0, "it must not be negative")
+    for name, least in _AT_LEAST.items():
+        require(name, by_name[name].value >= least, f"it must be at least {least}")
+    require("push_retry_s", by_name["push_retry_s"].value > 0, "it must be positive")
+    require("idempotency", by_name["idempotency"].value in ("auto", "always", "asked"), "see --help")
+    store = by_name["store"].value
+    require("store", not store or _is_postgres(store), "give postgresql://user@host/database, or a folder with --data")
+    wake = by_name["wake"].value
+    require("wake", not wake or urlsplit(wake).scheme in ("nats", "tls"), "give nats://host:port")
     require("log_level", by_name["log_level"].value in ("debug", "info", "warning", "error"), "see --help")
     require("log_format", by_name["log_format"].value in ("text", "json", "auto"), "see --help")
     url = by_name["public_url"].value
@@ -136,3 +248,9 @@ def _check(found: list[Sourced]) -> None:
                 ipaddress.ip_network(item.strip())
         except ValueError as error:
             require("trusted_proxy", False, str(error))
+    for item in by_name["push_allow_cidrs"].value.split(","):
+        try:
+            if item.strip():
+                ipaddress.ip_network(item.strip())
+        except ValueError as error:
+            require("push_allow_cidrs", False, str(error))

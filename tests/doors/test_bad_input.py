@@ -391,8 +391,9 @@ def test_cancel_and_subscribe_of_a_finished_task_are_refused(door: Door) -> None
         "DeleteTaskPushNotificationConfig",
     ],
 )
-def test_push_is_not_supported_whatever_is_asked(door: Door, operation: str) -> None:
-    assert door.refused(operation, {"taskId": "x", "id": "y"}).reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+def test_webhooks_of_a_task_that_is_not_there_are_refused(door: Door, operation: str) -> None:
+    asked = {"taskId": "x", "id": "y", "url": "https://example.com/hook"}
+    assert door.refused(operation, asked).reason == "TASK_NOT_FOUND"
 
 
 def test_an_extended_card_is_not_supported(door: Door) -> None:

@@ -25,6 +25,7 @@ from tests.server import FLEET, Server
 
 CARD = "/.well-known/agent-card.json"
 RESUME = "urn:roost:a2a:stream-resume:v1"
+IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
 FLEET_EXTENSION = "https://scitex.ai/a2a/extensions/sac-fleet/v1"
 PUBLIC = "https://agents.example.com/roost"
 
@@ -108,13 +109,18 @@ def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.C
         ],
         "capabilities": {
             "streaming": True,
-            "pushNotifications": False,
+            "pushNotifications": True,
             "extendedAgentCard": False,
             "extensions": [
                 {
                     "uri": RESUME,
                     "description": "SSE events carry ids; SubscribeToTask with Last-Event-ID goes on after that event.",
-                }
+                },
+                {
+                    "uri": IDEMPOTENCY,
+                    "description": "A message sent again with its messageId is answered as it was the first time, and"
+                    " makes no second task; with another content it is refused.",
+                },
             ],
         },
         "defaultInputModes": ["text/plain", "application/json"],
@@ -127,6 +133,7 @@ def test_a_card_declares_the_extensions_of_the_agent(server: Server, http: httpx
     declared = http.get(f"{server.url}/agents/strict{CARD}").json()["capabilities"]["extensions"]
     assert [(extension["uri"], extension.get("required", False)) for extension in declared] == [
         (RESUME, False),
+        (IDEMPOTENCY, False),
         (REQUIRED, True),
         (OPTIONAL, False),
     ]

@@ -16,7 +16,6 @@ from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     ExtensionSupportRequiredError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -471,24 +470,6 @@ async def test_a_message_to_a_finished_task_is_refused(connect: Make) -> None:
     task = await task_of(client, request())
     with pytest.raises(UnsupportedOperationError):
         await task_of(client, request(task_id=task.id))
-
-
-async def test_every_push_operation_says_that_push_is_not_supported(connect: Make) -> None:
-    client = await connect("hello")
-    task = await task_of(client, request())
-    config = pb.TaskPushNotificationConfig(task_id=task.id, url="https://example.com/hook")
-    with pytest.raises(PushNotificationNotSupportedError):
-        await client.create_task_push_notification_config(config)
-    with pytest.raises(PushNotificationNotSupportedError):
-        await client.get_task_push_notification_config(pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="1"))
-    with pytest.raises(PushNotificationNotSupportedError):
-        await client.list_task_push_notification_configs(pb.ListTaskPushNotificationConfigsRequest(task_id=task.id))
-    with pytest.raises(PushNotificationNotSupportedError):
-        await client.delete_task_push_notification_config(
-            pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="1")
-        )
-    with pytest.raises(PushNotificationNotSupportedError):
-        await task_of(await connect("hello", push_notification_config=config), request())
 
 
 async def test_a_media_type_that_the_agent_does_not_take_is_refused(connect: Make) -> None:

@@ -174,7 +174,7 @@ async def test_a_stale_writer_is_refused_alone_and_its_readers_are_told_to_try_a
         stream = await engine.subscribe(LOCAL, "steered", SubscribeToTaskRequest(id=task.id))
         await until(lambda: store.rows[task.id].head.state is TaskState.WORKING)
         before = len(store.rows[task.id].entries)
-        assert await store.claim(task.id, "another worker", store.rows[task.id].head.fence) is not None
+        assert await store.adopt("another worker", ["steered"], 1)
         store.commits.clear()
         steered.words.put_nowait("stale")
         await until(lambda: store.committing)
@@ -203,9 +203,9 @@ async def test_all_who_wait_for_a_stale_writer_are_told():
         await until(lambda: engine.runner.runs)
         (task_id,) = engine.runner.runs
         await until(lambda: store.rows[task_id].head.state is TaskState.WORKING)
-        await store.claim(task_id, "another worker", store.rows[task_id].head.fence)
+        assert await store.adopt("another worker", ["steered"], 1)
         steered.words.put_nowait("stale")
-        with pytest.raises(CallFailed, match="UNAVAILABLE"):
+        with pytest.raises(CallFailed, match="TASK_MOVED"):
             await asyncio.wait_for(sending, PATIENCE_S)
         steered.words.put_nowait("later")
         await until(lambda: not engine.lives)

@@ -10,7 +10,7 @@ import pytest
 
 from roost import Agent
 from roost.engine.engine import Engine
-from roost.engine.ports import StoreUnavailable
+from roost.engine.ports import Adopted, StoreUnavailable
 from roost.engine.recovery import MAX_ATTEMPTS, PAGE
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
@@ -73,11 +73,11 @@ class FlakyStore(MortalStore):
             raise StoreUnavailable("not now")
         return await super().read_internal(task_id)
 
-    async def orphans(self, worker: str, agents: Sequence[str], limit: int) -> list[str]:
+    async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("not yet")
-        return await super().orphans(worker, agents, limit)
+        return await super().adopt(worker, agents, limit)
 
 
 async def test_every_task_that_was_left_goes_on_oldest_first():
@@ -202,13 +202,16 @@ async def test_a_step_is_progress_and_makes_the_attempts_before_it_count_for_not
 async def test_a_task_that_someone_else_took_is_not_run_here():
     left = Left()
     (task_id,) = await left.leave("one")
-    taken = left.store.claim
+    taken = left.store.adopt
 
-    async def too_late(task_id, worker, fence):
-        await taken(task_id, "a faster worker", fence)
-        return await taken(task_id, worker, fence)
+    async def too_late(worker, agents, limit):
+        adopted = await taken(worker, agents, limit) if worker == "new worker" and not faster else []
+        if adopted:
+            faster.extend(await taken("a faster worker", agents, limit))
+        return adopted
 
-    left.store.claim = too_late
+    faster = []
+    left.store.adopt = too_late
     engine = await left.engine("new worker")
     await asyncio.wait_for(engine.recovering, 10)
     assert (engine.lives, engine.runner.runs, len(left.called)) == ({}, {}, 1)

@@ -565,7 +565,7 @@ def test_a_tenant_in_the_path_shadows_no_route(http: httpx.Client) -> None:
 def test_no_address_out_of_a_message_is_dialled(door: Door, agent: str) -> None:
     """a2a-python #786, a2a-go #373, a2a-js #584, a2a-rs #124: webhooks reached internal addresses.
 
-    Push configs are refused, and the URL of a part is handed on as text.
+    A push config with such an address is refused, and the URL of a part is handed on as text.
     """
     with socket.socket() as inner:
         inner.bind(("127.0.0.1", 0))
@@ -574,9 +574,20 @@ def test_no_address_out_of_a_message_is_dialled(door: Door, agent: str) -> None:
         url = f"http://127.0.0.1:{inner.getsockname()[1]}/secret"
         config: dict[str, Any] = {"taskPushNotificationConfig": {"url": url}}
         refused = door.refused("SendMessage", sending(configuration=config), agent)
-        assert refused.reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+        assert (refused.reason, refused.fields) == ("INVALID_PARAMS", ["configuration.taskPushNotificationConfig.url"])
         params = sending()
         params["message"]["parts"] = [{"url": url, "mediaType": "text/plain"}]
         assert door.ok("SendMessage", params, agent)["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
         with pytest.raises(TimeoutError):
             inner.accept()
+
+
+def test_a_message_sent_twice_makes_one_task(door: Door) -> None:
+    """A2A #1987, #928: a client that did not hear the answer sent its message again, and there were two tasks."""
+    params = sending()
+    params["message"]["messageId"] = str(uuid.uuid4())
+    first = door.ok("SendMessage", params, "echo")["task"]
+    again = door.ok("SendMessage", params, "echo")["task"]
+    assert again == first
+    listed = door.ok("ListTasks", {"contextId": first["contextId"]}, "echo")["tasks"]
+    assert [task["id"] for task in listed] == [first["id"]]

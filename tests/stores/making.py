@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from roost.engine.ports import Append, Head, ListQuery, NewTask, Scope, Snapshot
+from roost.engine.ports import (
+    Append,
+    DeadLetter,
+    Head,
+    ListQuery,
+    Move,
+    NewTask,
+    PushConfig,
+    Reservation,
+    Scope,
+    Snapshot,
+)
 from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, STATUS, Entry, link
 from roost.protocol.types import TaskState
 
@@ -24,15 +36,43 @@ def head(state: TaskState = TaskState.SUBMITTED, **changes: Any) -> Head:
 
 
 def creation(task_id: str, *entries: Entry, **changes: Any) -> Append:
-    """The first append of a task; `changes` are fields of its NewTask and Head."""
+    """The first append of a task; `changes` are fields of its NewTask, its Head and the append itself."""
     new = NewTask(task_id, changes.pop("scope", SCOPE), changes.pop("context_id", "context"), changes.pop("created", 1))
-    snapshot = changes.pop("snapshot", None)
+    rest = {name: changes.pop(name) for name in ("snapshot", "reserve", "push") if name in changes}
     found = head(changes.pop("state", TaskState.SUBMITTED), **changes)
-    return Append(task_id, found.fence, list(entries or (entry(0, 1), entry(1))), new, found, snapshot)
+    return Append(task_id, found.fence, list(entries or (entry(0, 1), entry(1))), new, found, **rest)
 
 
 def addition(task_id: str, *entries: Entry, fence: int = 1, **changes: Any) -> Append:
-    return Append(task_id, fence, list(entries), None, changes.get("head"), changes.get("snapshot"))
+    return Append(task_id, fence, list(entries), **changes)
+
+
+def ended(task_id: str, **changes: Any) -> Append:
+    """A task that is over with its first append."""
+    return creation(task_id, **{"state": TaskState.COMPLETED, "worker": None, **changes})
+
+
+def answer(task_id: str, *entries: Entry, fence: int = 1, worker: str = WORKER, **changes: Any) -> Append:
+    """A message to a paused task: it works again, for whoever took the message."""
+    moved = head(TaskState.WORKING, worker=worker, fence=fence + 1)
+    return addition(task_id, *entries, fence=fence, head=moved, goes_on=True, **changes)
+
+
+def reservation(name: str, ttl_s: int = 60, request: str = "a") -> Reservation:
+    return Reservation(name.encode().ljust(16, b"."), (request * 64)[:64], ttl_s)
+
+
+def config(task_id: str, id: str = "hook", cursor: int = 0, sealed: bytes = b"sealed") -> PushConfig:
+    return PushConfig(task_id, id, sealed, cursor)
+
+
+def move(task_id: str, id: str = "hook", **changes: Any) -> Move:
+    """A delivery of entry 1 after which all is delivered."""
+    return Move(task_id, id, 1, 0, 0, False, "", None, True)._replace(**changes)
+
+
+def dead(task_id: str, id: str = "hook", seq: int = 1) -> DeadLetter:
+    return DeadLetter(task_id, id, seq, 8, "it said 500", time.time_ns() // 1_000_000)
 
 
 def snapshot(task_id: str, seq: int = 1, sub: int = 0, artifacts: bytes = b"[]") -> Snapshot:

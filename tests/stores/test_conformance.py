@@ -3,34 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from roost.engine.ports import COUNT_CAP, Append, ListQuery, NewTask, Scope, Snapshot, StaleFence, Store, Stored
+from roost.engine.ports import (
+    COUNT_CAP,
+    Adopted,
+    Append,
+    ListQuery,
+    NewTask,
+    Position,
+    Push,
+    Reserved,
+    Scope,
+    Snapshot,
+    StaleFence,
+    Store,
+    Stored,
+    Taken,
+    Tombstone,
+    Update,
+    Usage,
+)
 from roost.protocol.entries import Entry
+from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import ProcessCarrier
 
-from .making import SCOPE, WORKER, addition, creation, entry, head, query, snapshot
+from .conftest import make_postgres
+from .making import (
+    SCOPE,
+    WORKER,
+    addition,
+    answer,
+    config,
+    creation,
+    dead,
+    ended,
+    entry,
+    head,
+    move,
+    query,
+    reservation,
+    snapshot,
+)
 
-STORES: dict[str, Callable[[Path], Store]] = {
-    "memory": lambda folder: MemoryStore(),
-    "sqlite": SQLiteStore,
-    "sqlite in a process": lambda folder: SQLiteStore(folder, ProcessCarrier),
+Factory = Callable[[pytest.FixtureRequest, Path], Store | Awaitable[Store]]
+
+STORES: dict[str, Factory] = {
+    "memory": lambda request, folder: MemoryStore(),
+    "sqlite": lambda request, folder: SQLiteStore(folder),
+    "sqlite in a process": lambda request, folder: SQLiteStore(folder, ProcessCarrier),
+    "postgresql": lambda request, folder: make_postgres(request),
 }
-WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
+WORKING, COMPLETED, INPUT_REQUIRED = TaskState.WORKING, TaskState.COMPLETED, TaskState.INPUT_REQUIRED
+LEASE_S = 600.0
 
 
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = STORES[request.param](tmp_path)
-    yield made
-    await made.close()
+    made = STORES[request.param](request, tmp_path)
+    opened = await made if inspect.isawaitable(made) else made
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def alive(store: Store, *workers: str) -> None:
+    """These workers live. Where there is one process, only the one that asks does, whatever its name."""
+    if store.shared:
+        for worker in workers:
+            assert await store.renew(worker, LEASE_S)
 
 
 async def commit(store: Store, *group: Append) -> None:
@@ -182,6 +231,20 @@ async def test_internal_entries_are_read_by_themselves(store: Store) -> None:
     assert await store.read_internal("t") == [one for one in everything if one.sub]
 
 
+async def test_updates_are_what_readers_do_not_know_with_the_head_of_the_same_moment(store: Store) -> None:
+    everything = await some_entries(store)
+    await commit(store, addition("t", head=head(WORKING, status_time=5)))
+    assert await store.read_updates([], 10) == []
+    positions = [("t", -1, 0), ("t", 0, 0), ("t", 2, 1), ("t", 3, 2), ("t", 8, 0)]
+    for position in positions:
+        rest = [one for one in everything if one[:2] > position[1:]]
+        found = await store.read_updates([Position(*position), Position("nobody", 0, 0)], 100)
+        assert found == [Update("t", head(WORKING, status_time=5), rest)]
+    found = await store.read_updates([Position("t", 1, 0), Position("other", 1, 0)], 2)
+    assert {update.task_id for update in found} == {"t", "other"}
+    assert {update.task_id: update.entries[0] for update in found} == {"t": entry(2), "other": entry(2)}
+
+
 async def test_a_commit_that_is_repeated_is_a_success_and_changes_nothing(store: Store) -> None:
     """The answer to the first may have been lost."""
     created = creation("t", snapshot=snapshot("t"))
@@ -198,8 +261,9 @@ async def test_a_commit_that_is_repeated_is_a_success_and_changes_nothing(store:
 
 
 async def test_a_stale_writer_is_refused_alone_and_the_rest_of_its_group_is_committed(store: Store) -> None:
-    await commit(store, *(creation(name) for name in "abc"))
-    assert await store.claim("b", "worker-2", 1) == 2
+    await alive(store, "worker-2")
+    await commit(store, creation("a"), creation("b", scope=SCOPE._replace(agent="of b")), creation("c"))
+    assert await store.adopt("worker-2", ["of b"], 10) == [("b", 2, False)]
     group = [
         addition("a", entry(2), head=head(WORKING)),
         addition("b", entry(2), head=head(COMPLETED), snapshot=snapshot("b")),
@@ -219,9 +283,32 @@ async def test_a_stale_writer_is_refused_alone_and_the_rest_of_its_group_is_comm
     assert await store.read_task("nobody") is None
 
 
-async def test_a_claim_makes_its_worker_the_writer_and_outdates_the_one_before(store: Store) -> None:
+async def test_an_append_may_raise_the_fence_itself(store: Store) -> None:
+    """A task that was paused is taken over by the message that answers it."""
+    await commit(store, creation("t", state=INPUT_REQUIRED, worker=None))
+    await commit(store, addition("t", entry(2), fence=1, head=head(WORKING, worker="worker-2", fence=2)))
+    [refusal] = await store.commit([addition("t", entry(3), fence=1)])
+    assert isinstance(refusal, StaleFence)
+    await commit(store, addition("t", entry(3), fence=2))
+
+
+async def test_an_append_that_raised_the_fence_may_be_repeated_and_no_other_may_have_done_it(store: Store) -> None:
+    await commit(store, creation("t", state=INPUT_REQUIRED, worker=None))
+    raised = answer("t", entry(1, 1), entry(2))
+    for _ in range(3):
+        await commit(store, raised)
+    [refusal] = await store.commit([answer("t", entry(1, 1), entry(2), entry(3))])
+    assert isinstance(refusal, StaleFence)
+    assert await entries_of(store, "t") == [entry(0, 1), entry(1), entry(1, 1), entry(2)]
+
+
+# Leases
+
+
+async def test_an_adoption_makes_its_worker_the_writer_and_outdates_the_one_before(store: Store) -> None:
+    await alive(store, "worker-2")
     await commit(store, creation("t"))
-    assert await store.claim("t", "worker-2", 1) == 2
+    assert await store.adopt("worker-2", ["agent"], 10) == [Adopted("t", 2, False)]
     found = await store.read_task("t")
     assert found is not None
     assert found.head == head(worker="worker-2", fence=2)
@@ -230,29 +317,11 @@ async def test_a_claim_makes_its_worker_the_writer_and_outdates_the_one_before(s
     await commit(store, addition("t", entry(2), fence=2))
 
 
-async def test_of_two_that_claim_one_wins(store: Store) -> None:
-    await commit(store, creation("t"))
-    claims = await asyncio.gather(*(store.claim("t", f"worker-{number}", 1) for number in range(5)))
-    assert sorted(claims, key=str) == [2, None, None, None, None]
-    assert await store.claim("nobody", WORKER, 1) is None
-
-
-async def test_an_append_may_raise_the_fence_itself(store: Store) -> None:
-    """A task that was paused is taken over by the message that answers it."""
-    await commit(store, creation("t", worker=None))
-    await commit(store, addition("t", entry(2), fence=1, head=head(WORKING, worker="worker-2", fence=2)))
-    [refusal] = await store.commit([addition("t", entry(3), fence=1)])
-    assert isinstance(refusal, StaleFence)
-    await commit(store, addition("t", entry(3), fence=2))
-
-
-# Orphans
-
-
-async def test_orphans_are_tasks_of_these_agents_that_others_should_be_running_oldest_first(store: Store) -> None:
+async def test_active_tasks_of_these_agents_whose_worker_is_gone_are_adopted_oldest_first(store: Store) -> None:
     def of(agent: str) -> Scope:
         return SCOPE._replace(agent=agent)
 
+    await alive(store, "me")
     await commit(
         store,
         creation("3", created=3, scope=of("a"), worker="gone"),
@@ -263,19 +332,594 @@ async def test_orphans_are_tasks_of_these_agents_that_others_should_be_running_o
         creation("4a", created=4, scope=of("a"), worker="gone too"),
         creation("mine", scope=of("a"), worker="me"),
         creation("not mine", scope=of("c"), worker="gone"),
-        *(
-            creation(str(state), scope=of("a"), worker="gone", state=state)
-            for state in TaskState
-            if state not in (TaskState.SUBMITTED, WORKING, TaskState.UNSPECIFIED)
-        ),
+        *(creation(str(state), scope=of("a"), worker="gone", state=state) for state in TERMINAL | PAUSED),
     )
-    everyone = ["1", "2", "3", "4a", "4b", "5"]
-    assert await store.orphans("me", ["a", "b"], 100) == everyone
-    assert await store.orphans("me", ["a", "b"], 3) == everyone[:3]
-    assert await store.orphans("me", ["b"], 100) == ["1"]
-    assert await store.orphans("me", [], 100) == []
-    assert await store.claim("1", "me", 1) == 2
-    assert await store.orphans("me", ["b"], 100) == []
+    assert await store.adopt("me", [], 100) == []
+    assert await store.adopt("me", ["a", "b"], 2) == [("1", 2, False), ("2", 2, True)]
+    rest = [("3", 2, False), ("4a", 2, False), ("4b", 2, False), ("5", 2, False)]
+    assert await store.adopt("me", ["a", "b"], 100) == rest
+    assert await store.adopt("me", ["a", "b"], 100) == []
+    found = await store.read_task("5")
+    assert found is not None
+    assert (found.head.worker, found.head.fence, found.head.hidden) == ("me", 2, True)
+
+
+async def test_of_many_that_adopt_at_once_one_has_a_task(store: Store) -> None:
+    workers = [f"worker {number}" for number in range(5)] if store.shared else ["me"] * 5
+    await alive(store, *workers)
+    await commit(store, *(creation(f"{number:02}", worker="gone") for number in range(20)))
+    adopted = await asyncio.gather(*(store.adopt(worker, ["agent"], 7) for worker in workers))
+    ids = [one.task_id for some in adopted for one in some]
+    assert len(ids) == len(set(ids))
+    assert {one.fence for some in adopted for one in some} == {2}
+    rest = await store.adopt(workers[0], ["agent"], 100)
+    assert sorted(ids + [one.task_id for one in rest]) == [f"{number:02}" for number in range(20)]
+
+
+async def test_a_worker_that_lives_keeps_its_tasks_and_one_that_left_does_not(store: Store) -> None:
+    await alive(store, "me", "neighbour")
+    await commit(store, creation("t", worker="neighbour"))
+    if store.shared:
+        assert await store.adopt("me", ["agent"], 10) == []
+    await store.leave("neighbour")
+    assert await store.adopt("me", ["agent"], 10) == [("t", 2, False)]
+
+
+async def test_a_lease_is_prolonged_as_often_as_it_likes(store: Store) -> None:
+    for _ in range(3):
+        assert await store.renew("me", LEASE_S)
+
+
+async def test_the_turn_in_a_context_is_the_oldest_active_tasks(store: Store) -> None:
+    """Free where there is one process: its engine has all the turns in its own hands."""
+    await alive(store, WORKER)
+    await commit(store, creation("1", created=1), creation("2", created=2), creation("alone", context_id="other"))
+    assert await store.take_turn("1") is None
+    assert await store.take_turn("1") is None
+    assert await store.take_turn("alone") is None
+    assert await store.take_turn("2") == ("1" if store.shared else None)
+    await commit(store, addition("1", entry(2), head=head(COMPLETED, worker=None)))
+    assert await store.take_turn("2") is None
+
+
+async def test_the_word_to_cancel_is_for_whoever_runs_the_task_while_it_is_active(store: Store) -> None:
+    await alive(store, WORKER, "me")
+    await commit(store, creation("a"), creation("b", worker="me"), creation("over", state=COMPLETED, worker=None))
+    assert await store.asked_to_cancel(WORKER) == []
+    for name in ("a", "b", "b", "over", "nobody"):
+        await store.ask_cancel(name)
+    assert (await store.asked_to_cancel(WORKER), await store.asked_to_cancel("me")) == (["a"], ["b"])
+    assert await store.asked_to_cancel(WORKER) == ["a"]
+    await store.leave(WORKER)
+    assert [one.task_id for one in await store.adopt("me", ["agent"], 10)] == ["a"]
+    assert (await store.asked_to_cancel(WORKER), sorted(await store.asked_to_cancel("me"))) == ([], ["a", "b"])
+    await commit(
+        store,
+        addition("a", entry(2), fence=2, head=head(COMPLETED, worker=None, fence=2)),
+        addition("b", entry(2), head=head(INPUT_REQUIRED, worker=None)),
+    )
+    assert await store.asked_to_cancel("me") == []
+
+
+# Reservations
+
+
+async def refusals(store: Store, *group: Append) -> list[str | None]:
+    """For each append, the task that has its reservation already."""
+    results = await store.commit(group)
+    assert all(result is None or isinstance(result, Taken) for result in results)
+    return [result.reserved.task_id if isinstance(result, Taken) else None for result in results]
+
+
+async def test_a_reservation_tells_who_has_it_from_which_append_on(store: Store) -> None:
+    asked = reservation("m")
+    assert await store.read_reserved(asked.key) is None
+    await commit(store, creation("t", reserve=asked))
+    assert await store.read_reserved(asked.key) == Reserved("t", 1, asked.fingerprint)
+    await commit(store, addition("t", entry(2), head=head(INPUT_REQUIRED, worker=None)))
+    await commit(store, answer("t", entry(2, 1), entry(3), reserve=reservation("n", request="b")))
+    assert await store.read_reserved(asked.key) == Reserved("t", 1, asked.fingerprint)
+    assert await store.read_reserved(reservation("n").key) == Reserved("t", 3, "b" * 64)
+
+
+async def test_a_message_that_is_on_record_is_refused_alone_with_the_task_that_it_made(store: Store) -> None:
+    asked = reservation("m")
+    await commit(store, creation("first", reserve=asked), creation("paused", state=INPUT_REQUIRED, worker=None))
+    results = await store.commit(
+        [
+            creation("before", reserve=reservation("other")),
+            creation("second", reserve=reservation("m", request="b"), push=config("second")),
+            answer("paused", entry(2), reserve=asked),
+            creation("after"),
+        ]
+    )
+    assert [type(result) for result in results] == [type(None), Taken, Taken, type(None)]
+    assert [result.reserved for result in results if isinstance(result, Taken)] == [("first", 1, "a" * 64)] * 2
+    assert await store.read_task("second") is None
+    assert await store.read_pushes("second") == []
+    assert await entries_of(store, "paused") == [entry(0, 1), entry(1)]
+    assert await store.read_task("before") is not None
+    assert await store.read_task("after") is not None
+    assert await store.read_reserved(asked.key) == Reserved("first", 1, asked.fingerprint)
+
+
+async def test_of_two_in_one_group_that_want_the_same_one_has_it(store: Store) -> None:
+    asked = reservation("m")
+    await commit(store, creation("old"))
+    group = [creation("a", reserve=asked), creation("b", reserve=asked), addition("old", entry(2))]
+    assert await refusals(store, *group) == [None, "a", None]
+    assert await store.read_task("b") is None
+    assert (await entries_of(store, "old"))[-1] == entry(2)
+    assert await refusals(store, *group) == [None, "a", None]
+
+
+async def test_of_many_groups_at_once_that_want_the_same_one_has_it(store: Store) -> None:
+    groups = [
+        [creation(f"{n}", reserve=reservation("m")), creation(f"{n}!", reserve=reservation(f"{n % 3}"))]
+        for n in range(12)
+    ]
+    answers = await asyncio.gather(*(refusals(store, *group) for group in groups))
+    reserved = await store.read_reserved(reservation("m").key)
+    assert reserved is not None
+    expected = {f"{n}": None if f"{n}" == reserved.task_id else reserved.task_id for n in range(12)}
+    assert {f"{n}": first for n, (first, _) in enumerate(answers)} == expected
+    for number in range(12):
+        assert (await store.read_task(f"{number}") is not None) == (f"{number}" == reserved.task_id)
+    holders = [await store.read_reserved(reservation(f"{n}").key) for n in range(3)]
+    won = {f"{n}!" for n, (_, second) in enumerate(answers) if second is None}
+    assert {holder.task_id for holder in holders if holder is not None} == won
+    assert len(won) == 3
+
+
+async def test_an_append_with_a_reservation_may_be_repeated(store: Store) -> None:
+    """The answer to the first may have been lost."""
+    created = creation("t", state=INPUT_REQUIRED, worker=None, reserve=reservation("m"))
+    for _ in range(2):
+        assert await refusals(store, created, creation("other", reserve=reservation("o"))) == [None, None]
+    answered = answer("t", entry(1, 1), entry(2), reserve=reservation("n"))
+    for _ in range(2):
+        assert await refusals(store, answered) == [None]
+    assert await store.read_reserved(reservation("m").key) == Reserved("t", 1, "a" * 64)
+    assert await store.read_reserved(reservation("n").key) == Reserved("t", 2, "a" * 64)
+    assert await store.drop_reservations(0) == 3
+    assert await entries_of(store, "t") == [entry(0, 1), entry(1), entry(1, 1), entry(2)]
+
+
+async def test_an_append_that_is_refused_as_stale_reserves_nothing(store: Store) -> None:
+    await commit(store, creation("t"))
+    stale = addition("t", entry(2), fence=7, reserve=reservation("m"))
+    results = await store.commit([stale, creation("next", reserve=reservation("m"))])
+    assert [type(result) for result in results] == [StaleFence, type(None)]
+    assert await store.read_reserved(reservation("m").key) == Reserved("next", 1, "a" * 64)
+    assert await store.drop_reservations(0) == 1
+
+
+async def test_a_reservation_that_ran_out_is_for_the_next(store: Store) -> None:
+    await commit(store, creation("a", reserve=reservation("m", ttl_s=0)))
+    assert await store.read_reserved(reservation("m").key) is None
+    assert await refusals(store, creation("b", reserve=reservation("m"))) == [None]
+    assert await store.read_reserved(reservation("m").key) == Reserved("b", 1, "a" * 64)
+    assert await refusals(store, creation("c", reserve=reservation("m"))) == ["b"]
+
+
+async def test_reservations_that_ran_out_are_dropped_and_then_the_oldest(store: Store) -> None:
+    ttls = [60, 0, 60, 60, 0, 0, 60]
+    for number, ttl_s in enumerate(ttls):
+        await commit(store, creation(f"{number}", reserve=reservation(f"{number}", ttl_s)))
+    assert await store.drop_reservations(100) == 3
+    assert await store.drop_reservations(100) == 0
+    assert await store.drop_reservations(3) == 1
+    left = [await store.read_reserved(reservation(f"{number}").key) is not None for number in range(7)]
+    assert left == [False, False, True, True, False, False, True]
+    assert await refusals(store, creation("new", reserve=reservation("0"))) == [None]
+    assert await refusals(store, creation("newer", reserve=reservation("2"))) == ["2"]
+
+
+async def test_many_reservations_are_dropped(store: Store) -> None:
+    await commit(store, *(creation(f"{n}", reserve=reservation(f"{n}", ttl_s=60 * (n % 2))) for n in range(1300)))
+    assert await store.drop_reservations(10) == 1290
+    kept = [n for n in range(1300) if await store.read_reserved(reservation(f"{n}").key) is not None]
+    assert len(kept) == 10
+
+
+# Webhooks
+
+
+async def pushes_of(store: Store, task_id: str = "t") -> dict[str, Push]:
+    return {push.config.id: push for push in await store.read_pushes(task_id)}
+
+
+async def only(store: Store, task_id: str = "t") -> Push:
+    [push] = await store.read_pushes(task_id)
+    return push
+
+
+async def held(store: Store, worker: str, *agents: str, limit: int = 100) -> list[tuple[str, str]]:
+    found = await store.hold_pushes(worker, agents or ["agent"], limit)
+    assert {push.holder for push in found} <= {worker}
+    return [(push.config.task_id, push.config.id) for push in found]
+
+
+async def test_the_webhook_of_a_new_task_is_there_with_it(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t", push=config("t", cursor=0)), creation("none"))
+    push = await only(store)
+    assert push.due is not None
+    assert push == Push(config("t"), "agent", push.created, WORKER, push.due, 0, 0, False, "")
+    assert await store.read_pushes("none") == []
+    assert await store.outbox() == (1, 0)
+
+
+async def test_a_new_task_that_is_repeated_leaves_its_webhook_where_it_is(store: Store) -> None:
+    await alive(store, WORKER)
+    created = creation("t", push=config("t"))
+    await commit(store, created)
+    assert await store.move_pushes(WORKER, [move("t", cursor=1)]) == [True]
+    moved = await only(store)
+    await commit(store, created)
+    assert await only(store) == moved
+    assert await store.delete_push("t", "hook")
+    await commit(store, created)
+    assert await store.read_pushes("t") == []
+
+
+async def test_webhooks_are_put_in_order_and_replaced_in_place(store: Store) -> None:
+    await alive(store, WORKER, "me")
+    await commit(store, creation("t"), creation("other"))
+    for name in ("z", "a", "m"):
+        assert await store.put_push(config("t", name), WORKER)
+    assert await store.put_push(config("other", "z"), WORKER)
+    assert not await store.put_push(config("nobody"), WORKER)
+    before = await pushes_of(store)
+    assert list(before) == ["z", "a", "m"]
+    failing = move("t", "a", cursor=0, attempts=3, paused=True, error="no", keep=False)
+    assert await store.move_pushes(WORKER, [failing]) == [True]
+    assert await store.put_push(config("t", "a", cursor=1, sealed=b"new"), "me")
+    after = await pushes_of(store)
+    assert list(after) == ["z", "a", "m"]
+    assert after["a"].due is not None
+    assert after["a"] == before["a"]._replace(
+        config=config("t", "a", cursor=1, sealed=b"new"), holder="me", due=after["a"].due
+    )
+    assert (after["z"], after["m"]) == (before["z"], before["m"])
+
+
+async def test_a_webhook_is_deleted_once_and_with_its_dead_letters(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t"))
+    for name in ("a", "b"):
+        await store.put_push(config("t", name), WORKER)
+    buried = [move("t", name, buried=1, dead=dead("t", name)) for name in ("a", "b")]
+    assert await store.move_pushes(WORKER, buried) == [True, True]
+    assert await store.delete_push("t", "a")
+    assert not await store.delete_push("t", "a")
+    assert not await store.delete_push("nobody", "a")
+    assert list(await pushes_of(store)) == ["b"]
+    assert [letter.config_id for letter in await store.list_dead(10)] == ["b"]
+    assert await store.move_pushes(WORKER, [move("t", "a")]) == [False]
+
+
+async def test_what_is_due_and_nobodys_is_held_by_who_asks_the_longest_due_first(store: Store) -> None:
+    await alive(store, WORKER, "me")
+    names = ["1", "2", "3", "later", "resting", "paused", "mine"]
+    await commit(store, *(creation(name, push=config(name)) for name in names))
+    await commit(store, creation("4", scope=SCOPE._replace(agent="other"), push=config("4")))
+    delays = {"2": -30.0, "3": -20.0, "1": -10.0, "4": -5.0, "later": 600.0, "resting": None}
+    for name, delay_s in delays.items():
+        assert await store.move_pushes(WORKER, [move(name, delay_s=delay_s, keep=False)]) == [True]
+    assert await store.move_pushes(WORKER, [move("paused", paused=True, keep=False)]) == [True]
+    await store.put_push(config("mine"), "me")
+    assert await held(store, "me", "nobody") == []
+    assert await held(store, "me", limit=2) == [("2", "hook"), ("3", "hook")]
+    assert await held(store, "me", "agent", "other") == [("1", "hook"), ("4", "hook")]
+    assert await held(store, "me", "agent", "other") == []
+
+
+async def test_what_a_living_worker_holds_is_not_taken_and_what_a_dead_one_held_is(store: Store) -> None:
+    await alive(store, "neighbour", "me")
+    await commit(store, creation("t", worker="neighbour", push=config("t")))
+    if store.shared:
+        assert await held(store, "me") == []
+    await store.leave("neighbour")
+    assert await held(store, "me") == [("t", "hook")]
+    assert await store.move_pushes("neighbour", [move("t")]) == [False]
+    assert (await only(store)).config.cursor == 0
+    assert await store.move_pushes("me", [move("t")]) == [True]
+    assert (await only(store)).config.cursor == 1
+
+
+async def test_of_many_that_ask_at_once_one_holds_a_webhook(store: Store) -> None:
+    workers = [f"worker {number}" for number in range(5)] if store.shared else ["me"] * 5
+    await alive(store, *workers)
+    await commit(store, *(creation(f"{n}", worker="gone", push=config(f"{n}")) for n in range(20)))
+    found = await asyncio.gather(*(held(store, worker, limit=7) for worker in workers))
+    taken = [one for some in found for one in some]
+    assert len(taken) == len(set(taken))
+    assert len(taken) + len(await held(store, workers[0])) == 20
+
+
+async def test_a_move_tells_what_became_of_a_delivery(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t", push=config("t")))
+    before = await only(store)
+    failed = move("t", cursor=0, attempts=2, error="it said 500", delay_s=600.0)
+    assert await store.move_pushes(WORKER, [failed]) == [True]
+    after = await only(store)
+    assert after.due is not None
+    assert before.due is not None
+    assert after.due >= before.due + 600_000
+    assert after == before._replace(due=after.due, attempts=2, error="it said 500")
+    letter = dead("t")
+    buried = move("t", cursor=1, buried=1, error="given up", keep=False, dead=letter)
+    assert await store.move_pushes(WORKER, [buried]) == [True]
+    assert await only(store) == before._replace(
+        config=config("t", cursor=1), holder=None, due=None, buried=1, error="given up"
+    )
+    assert await store.list_dead(10) == [letter]
+    assert await store.outbox() == (0, 1)
+
+
+async def test_who_does_not_hold_a_webhook_does_not_move_it_and_the_others_move(store: Store) -> None:
+    await alive(store, WORKER, "me")
+    await commit(store, *(creation(name, push=config(name)) for name in ("replaced", "released", "kept", "deleted")))
+    await store.put_push(config("replaced"), "me")
+    assert await store.move_pushes(WORKER, [move("released", delay_s=0.0, keep=False)]) == [True]
+    assert await store.delete_push("deleted", "hook")
+    names = ["replaced", "nobody", "kept", "released", "deleted"]
+    moves = [move(name, cursor=1, dead=dead(name)) for name in names]
+    assert await store.move_pushes(WORKER, moves) == [False, False, True, False, False]
+    assert [letter.task_id for letter in await store.list_dead(10)] == ["kept"]
+    assert (await only(store, "replaced")).config.cursor == 0
+    assert await store.move_pushes(WORKER, []) == []
+
+
+async def test_a_webhook_does_not_come_to_rest_before_all_is_delivered(store: Store) -> None:
+    """An entry that came while the last delivery was on its way must not be forgotten."""
+    await alive(store, WORKER)
+    await commit(store, creation("t", push=config("t")), creation("other", entry(0, 1), entry(1), entry(2)))
+    await commit(store, addition("t", entry(2)), addition("t", entry(2, 1)))
+    assert await store.move_pushes(WORKER, [move("t", cursor=1, keep=False)]) == [True]
+    left = await only(store)
+    assert (left.config.cursor, left.holder) == (1, None)
+    assert await held(store, WORKER) == [("t", "hook")]
+    assert await store.move_pushes(WORKER, [move("t", cursor=1, paused=True)]) == [True]
+    assert (await only(store)).due is None
+    assert await store.move_pushes(WORKER, [move("t", cursor=2)]) == [True]
+    assert (await only(store)).due is None
+    assert await store.outbox() == (0, 0)
+
+
+async def test_a_task_that_goes_on_wakes_its_webhooks_that_rest(store: Store) -> None:
+    await alive(store, WORKER, "me")
+    await commit(store, creation("t", push=config("t", "resting")), creation("other", push=config("other")))
+    for name in ("later", "paused"):
+        await store.put_push(config("t", name), WORKER)
+    moves = [
+        move("t", "resting", keep=False),
+        move("t", "later", delay_s=600.0),
+        move("t", "paused", paused=True),
+        move("other"),
+    ]
+    assert await store.move_pushes(WORKER, moves) == [True] * 4
+    await commit(store, addition("t", entry(2), head=head(INPUT_REQUIRED, worker=None)))
+    before = await pushes_of(store)
+    answered = answer("t", entry(2, 1), entry(3), worker="me")
+    await commit(store, answered)
+    after = await pushes_of(store)
+    assert after["resting"].due is not None
+    assert after["resting"] == before["resting"]._replace(due=after["resting"].due, holder="me")
+    assert (after["later"], after["paused"]) == (before["later"], before["paused"])
+    assert (await only(store, "other")).due is None
+    assert await store.move_pushes("me", [move("t", "resting", cursor=3)]) == [True]
+    await commit(store, answered)
+    assert (await pushes_of(store))["resting"].due is None
+
+
+async def test_an_answer_that_is_refused_wakes_no_webhook(store: Store) -> None:
+    await alive(store, WORKER)
+    paused = creation("t", state=INPUT_REQUIRED, worker=None, push=config("t"), reserve=reservation("m"))
+    await commit(store, paused, creation("first", reserve=reservation("n")))
+    await store.put_push(config("t"), WORKER)
+    assert await store.move_pushes(WORKER, [move("t")]) == [True]
+    assert await refusals(store, answer("t", entry(2), reserve=reservation("n"))) == ["first"]
+    [refusal] = await store.commit([answer("t", entry(2), fence=5)])
+    assert isinstance(refusal, StaleFence)
+    assert (await only(store)).due is None
+
+
+async def test_the_operator_sees_webhooks_newest_first_and_those_that_fail_by_themselves(store: Store) -> None:
+    await alive(store, WORKER)
+    names = ["1", "2", "3", "4", "5"]
+    for name in names:
+        await commit(store, creation(name, push=config(name)))
+    moves = [
+        move("1", attempts=1, delay_s=600.0),
+        move("2", buried=2, delay_s=0.0),
+        move("3", paused=True),
+        move("4"),
+    ]
+    assert await store.move_pushes(WORKER, moves) == [True] * 4
+    assert [push.config.task_id for push in await store.list_pushes(failing=False, limit=100)] == names[::-1]
+    assert [push.config.task_id for push in await store.list_pushes(failing=False, limit=2)] == ["5", "4"]
+    assert [push.config.task_id for push in await store.list_pushes(failing=True, limit=100)] == ["3", "2", "1"]
+    assert await store.outbox() == (3, 0)
+
+
+async def test_dead_letters_are_listed_newest_first(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t", entry(0, 1), entry(1), entry(2), entry(3), push=config("t")))
+    for seq in (1, 2, 3):
+        letter = dead("t", seq=seq)._replace(time=1_700_000_000_000 + seq)
+        assert await store.move_pushes(WORKER, [move("t", cursor=seq, buried=seq, dead=letter)]) == [True]
+    assert [letter.seq for letter in await store.list_dead(10)] == [3, 2, 1]
+    assert [letter.seq for letter in await store.list_dead(2)] == [3, 2]
+
+
+async def failing_webhooks(store: Store) -> None:
+    """Of `t`: dead letters and paused, failing, at rest. Of `other`: a dead letter, and well since."""
+    await alive(store, WORKER)
+    some = [entry(0, 1), *(entry(seq) for seq in range(1, 6))]
+    await commit(store, creation("t", *some), creation("other", *some))
+    for name in ("buried", "failing", "resting"):
+        await store.put_push(config("t", name), WORKER)
+    await store.put_push(config("other", "buried"), WORKER)
+    moves = [
+        move("t", "buried", cursor=3, buried=1, keep=True, delay_s=0.0, dead=dead("t", "buried", 3)),
+        move("t", "buried", cursor=4, buried=2, paused=True, error="no", dead=dead("t", "buried", 4)),
+        move("t", "failing", cursor=2, attempts=3, error="no", delay_s=600.0),
+        move("t", "resting", cursor=5),
+        move("other", "buried", cursor=1, buried=1, delay_s=0.0, dead=dead("other", "buried", 1)),
+        move("other", "buried", cursor=5),
+    ]
+    assert await store.move_pushes(WORKER, moves) == [True] * 6
+
+
+@pytest.mark.parametrize(
+    ("asked", "woken"),
+    [
+        ((None, None), {"t buried": 2, "t failing": 2, "other buried": 0}),
+        (("t", None), {"t buried": 2, "t failing": 2}),
+        (("t", "failing"), {"t failing": 2}),
+        (("t", "resting"), {}),
+        ((None, "buried"), {"t buried": 2, "other buried": 0}),
+        (("nobody", None), {}),
+    ],
+)
+async def test_webhooks_that_fail_go_on_from_their_first_dead_letter(
+    store: Store, asked: tuple[str | None, str | None], woken: dict[str, int]
+) -> None:
+    await failing_webhooks(store)
+    before = {**await pushes_of(store), "other": await only(store, "other")}
+    assert await store.retry_pushes(*asked) == len(woken)
+    assert {f"{task_id} {name}" for task_id, name in await held(store, "me")} >= set(woken)
+    for task_id in ("t", "other"):
+        for name, push in (await pushes_of(store, task_id)).items():
+            if (cursor := woken.get(f"{task_id} {name}")) is not None:
+                assert (push.config.cursor, push.attempts, push.buried, push.paused, push.error) == (
+                    (cursor, 0, 0, False, "")
+                )
+            elif task_id == "t":
+                assert push == before[name]
+    letters = {f"{letter.task_id} {letter.config_id}" for letter in await store.list_dead(100)}
+    assert letters == {"t buried", "other buried"} - set(woken)
+    assert await store.move_pushes(WORKER, [move(*name.split()) for name in woken]) == [False] * len(woken)
+
+
+# What is kept
+
+
+async def some_that_ended(store: Store) -> None:
+    """`1` to `8` ended one after the other, in several scopes; the others are not to go."""
+    scopes = [SCOPE, SCOPE._replace(owner="other"), SCOPE._replace(tenant="other")]
+    states = sorted(TERMINAL, key=str)
+    await commit(
+        store,
+        *(
+            ended(f"{n}", status_time=n * 10, scope=scopes[n % 3], state=states[n % 4], hidden=n % 4 == 3)
+            for n in range(1, 9)
+        ),
+        creation("active", status_time=1),
+        creation("paused", status_time=1, state=INPUT_REQUIRED, worker=None),
+        ended("another's", status_time=1, scope=SCOPE._replace(agent="another")),
+    )
+
+
+async def kept(store: Store) -> set[str]:
+    return {
+        name
+        for name in ("active", "paused", "another's", *map(str, range(1, 9)))
+        if await store.read_task(name) is not None
+    }
+
+
+ALWAYS = {"active", "paused", "another's"}
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "keep", "left"),
+    [
+        (None, None, "12345678"),
+        (10, None, "12345678"),
+        (50, None, "5678"),
+        (None, 3, "678"),
+        (None, 8, "12345678"),
+        (None, 0, ""),
+        (50, 6, "5678"),
+        (50, 2, "78"),
+        (1000, 5, ""),
+    ],
+)
+async def test_what_is_too_old_or_too_many_is_pruned(
+    store: Store, before_ms: int | None, keep: int | None, left: str
+) -> None:
+    await some_that_ended(store)
+    assert await store.prune("agent", before_ms, keep, 100) == 8 - len(left)
+    assert await kept(store) == ALWAYS | set(left)
+    assert await store.prune("agent", before_ms, keep, 100) == 0
+    assert await kept(store) == ALWAYS | set(left)
+
+
+@pytest.mark.parametrize(("before_ms", "keep"), [(50, None), (None, 4), (30, 4)])
+async def test_pruning_goes_in_steps(store: Store, before_ms: int | None, keep: int | None) -> None:
+    await some_that_ended(store)
+    assert [await store.prune("agent", before_ms, keep, 3) for _ in range(3)] == [3, 1, 0]
+    assert await kept(store) == ALWAYS | set("5678")
+
+
+async def test_more_are_pruned_than_go_in_one_step_of_the_store(store: Store) -> None:
+    await commit(store, *(ended(f"{n:03}", status_time=n) for n in range(300)))
+    assert await store.prune("agent", None, 10, 1000) == 290
+    assert await listed(store) == [f"{n:03}" for n in range(299, 289, -1)]
+    assert (await store.list_tasks(query())).total == 10
+
+
+async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t", push=config("t")), creation("other", push=config("other")))
+    await commit(store, addition("t", entry(2), entry(2, 1)))
+    last = entry(3, data=b"the last")
+    await commit(store, addition("t", last, head=head(TaskState.FAILED, status_time=77, worker=None)))
+    moves = [move(name, dead=dead(name)) for name in ("t", "other")]
+    assert await store.move_pushes(WORKER, moves) == [True, True]
+    assert await store.read_tombstone("t") is None
+    assert await store.prune("agent", 78, None, 10) == 1
+    found = await store.read_tombstone("t")
+    assert found is not None
+    assert found == Tombstone("t", SCOPE, TaskState.FAILED, 77, 3, last.chain, found.pruned)
+    assert found.pruned > 1_700_000_000_000
+    assert await store.read_tombstone("other") is None
+    assert await store.read_task("t") is None
+    assert await entries_of(store, "t") == []
+    assert await store.read_internal("t") == []
+    assert await listed(store) == ["other"]
+    assert await store.read_pushes("t") == []
+    assert [letter.task_id for letter in await store.list_dead(10)] == ["other"]
+    assert [push.config.task_id for push in await store.list_pushes(failing=False, limit=10)] == ["other"]
+    [refusal] = await store.commit([addition("t", entry(4))])
+    assert isinstance(refusal, StaleFence)
+
+
+async def test_usage_is_the_sum_of_what_was_told(store: Store) -> None:
+    assert await store.usage() == []
+    await store.add_usage([Usage("a", 2, 300), Usage("b", 1, 5)])
+    await store.add_usage([])
+    await store.add_usage([Usage("a", -1, -100), Usage("c", 0, 2**40), Usage("a", 1, 1)])
+    assert sorted(await store.usage()) == [("a", 2, 201), ("b", 1, 5), ("c", 0, 2**40)]
+
+
+async def test_the_oldest_task_is_the_one_that_was_made_first(store: Store) -> None:
+    assert await store.oldest() is None
+    times = [1_700_000_000_123_456 + number * 1_000_000 for number in range(3)]
+    await commit(store, *(ended(f"{n}", created=time, status_time=n) for n, time in enumerate(times)))
+    assert await store.oldest() == 1_700_000_000_123
+    assert await store.prune("agent", None, 2, 10) == 1
+    assert await store.oldest() == 1_700_000_001_123
+
+
+async def test_space_is_told_where_it_is_known(store: Store) -> None:
+    await commit(store, creation("t"))
+    for found in (store.free_bytes(), store.wal_bytes()):
+        assert found is None or found > 0
 
 
 # Listing
@@ -431,5 +1075,5 @@ async def test_a_store_that_can_write_passes_its_probe(store: Store) -> None:
 
 
 async def test_a_store_has_a_name_and_says_where_the_data_is(store: Store) -> None:
-    assert store.name in ("memory", "sqlite")
+    assert store.name in ("memory", "sqlite", "postgresql")
     assert store.location

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from roost.engine.ports import Scope, StoreUnavailable
 from roost.protocol.types import TaskState
-from roost.stores.schema import NewerSchema
-from roost.stores.sqlite import SQLiteStore, StoreInUse
+from roost.stores import sqlite_records as records
+from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
+from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_thread import ThreadCarrier
 
-from .making import addition, creation, entry, head, query, snapshot
+from .making import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot
 
 OPEN = (
     "import sys; from pathlib import Path; from roost.stores.sqlite import SQLiteStore; SQLiteStore(Path(sys.argv[1]))"
@@ -70,7 +76,7 @@ async def test_everything_survives_a_reopen(tmp_path: Path) -> None:
         append = creation("t", state=TaskState.WORKING, snapshot=snapshot("t", artifacts=b'["a"]'))
         await first.commit([append, creation("other", hidden=True)])
         await first.commit([addition("t", entry(2), entry(2, 1))])
-        assert await first.claim("t", "worker-2", 1) == 2
+        assert await first.adopt("worker-2", ["agent"], 10) == [("other", 2, False), ("t", 2, False)]
         kept = await first.read_task("t"), await first.read_entries("t", -1, 10, wire=False)
         await first.close()
         second = SQLiteStore(folder)
@@ -80,25 +86,150 @@ async def test_everything_survives_a_reopen(tmp_path: Path) -> None:
         await second.close()
 
 
-async def test_a_journal_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    await SQLiteStore(tmp_path).close()
-    with sqlite3.connect(tmp_path / "journal.db") as connection:
-        connection.execute("UPDATE meta SET value = 99 WHERE key = 'version'")
-    connection.close()
-    before = (tmp_path / "journal.db").read_bytes()
+def damage(path: Path, table: str) -> None:
+    """Overwrite the page that a table or an index begins with."""
+    with closing(sqlite3.connect(path)) as connection:
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        page = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but somebody's file" * 100, b"SQLite format 3\0" + b"\xff" * 8000]
+)
+async def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "journal.db").write_bytes(content)
     for _ in range(2):  # refused again, not "in use": the lock was let go
-        with pytest.raises(NewerSchema, match=r"schema 99.*upgrade Roost"):
+        with pytest.raises(StoreBroken, match=r"journal\.db: file is not a database .*`roost restore`.*--data"):
             SQLiteStore(tmp_path)
-    assert (tmp_path / "journal.db").read_bytes() == before
+    assert (tmp_path / "journal.db").read_bytes() == content
 
 
-async def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "journal.db").write_bytes(b"not a database, but somebody's file" * 100)
-    before = (tmp_path / "journal.db").read_bytes()
+async def test_a_journal_that_was_cut_off_is_refused_at_the_start(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path)
+    await store.commit([creation(f"{number}") for number in range(100)])
+    await store.close()
+    data = (tmp_path / "journal.db").read_bytes()
+    (tmp_path / "journal.db").write_bytes(data[: len(data) // 2])
+    with pytest.raises(StoreBroken, match=r"malformed .*`roost restore`.*--data"):
+        SQLiteStore(tmp_path)
+
+
+async def test_a_folder_that_cannot_be_one_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with pytest.raises(StoreBroken, match=r"file.*--data"):
+            SQLiteStore(folder)
+
+
+OPEN_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from roost.stores.sqlite import SQLiteStore, StoreBroken
+if os.geteuid() == 0:  # who may write everywhere
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    SQLiteStore(Path(sys.argv[1]))
+except StoreBroken as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("readonly", "said"),
+    [(None, ""), ("", "Permission denied|unable to open|readonly"), ("journal.db", "Permission denied|readonly")],
+)
+async def test_who_may_not_write_is_told_at_the_start(readonly: str | None, said: str) -> None:
+    folder = Path(tempfile.mkdtemp())  # not tmp_path, which only its owner may enter
+    await SQLiteStore(folder).close()
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o777)
+    if readonly is not None:
+        (folder / readonly).chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_AS_NOBODY, str(folder)], capture_output=True, text=True, check=True
+    )
+    shutil.rmtree(folder)
+    if readonly is None:
+        assert done.stdout == ""
+    else:
+        assert re.search(rf"({said}).*--data", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("carrier", [ThreadCarrier, ProcessCarrier])
+async def test_a_journal_that_is_damaged_while_it_is_open_fails_with_the_reason(
+    tmp_path: Path, carrier: type[ThreadCarrier] | type[ProcessCarrier]
+) -> None:
+    store = SQLiteStore(tmp_path)
+    await store.commit([creation(f"{number:03}") for number in range(300)])
+    await store.close()
+    damage(tmp_path / "journal.db", "tasks")
+    store = SQLiteStore(tmp_path, carrier)
     for _ in range(2):
-        with pytest.raises(sqlite3.DatabaseError, match="not a database"):
-            SQLiteStore(tmp_path)
-    assert (tmp_path / "journal.db").read_bytes() == before
+        with pytest.raises(StoreUnavailable, match=r"journal\.db: .*malformed .*`roost restore`"):
+            await store.read_task("007")
+        with pytest.raises(StoreUnavailable, match=r"journal\.db: .*malformed .*`roost restore`"):
+            await store.commit([creation("t", reserve=reservation("m"))])
+    assert await store.read_reserved(reservation("m").key) is None
+    await store.close()
+
+
+async def test_a_journal_that_became_read_only_fails_with_the_reason(store: SQLiteStore) -> None:
+    assert isinstance(store.carrier, ThreadCarrier)
+    store.carrier.writer.connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(StoreUnavailable, match=r"readonly database .*make it writable"):
+        await store.commit([creation("t")])
+
+
+async def test_a_writer_that_cannot_open_the_file_any_more_says_why(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path, ProcessCarrier)
+    await store.commit([creation("t")])
+    assert isinstance(store.carrier, ProcessCarrier)
+    assert store.carrier.process is not None
+    for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
+        (tmp_path / name).rename(tmp_path / f"kept {name}")
+    (tmp_path / "journal.db").write_bytes(b"no database" * 1000)
+    store.carrier.process.kill()
+    with pytest.raises(StoreUnavailable, match="gone"):
+        await asyncio.gather(*(store.probe() for _ in range(1000)))
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="file is not a database"):
+            await store.probe()
+    for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
+        (tmp_path / f"kept {name}").rename(tmp_path / name)
+    await store.probe()
+    await store.close()
+
+
+async def test_what_is_to_be_pruned_is_found_by_walking_indexes(store: SQLiteStore) -> None:
+    scopes = [SCOPE._replace(owner=f"{number}", agent=f"{number % 2}") for number in range(60)]
+    await store.commit([ended(f"{n}", scope=scope, status_time=n, hidden=n % 3 == 0) for n, scope in enumerate(scopes)])
+    with closing(sqlite3.connect(store.path)) as connection:
+        statements: list[str] = []
+        connection.set_trace_callback(statements.append)
+        assert len(records.doomed(connection, "0", 30, 5, 100)) == 25
+        connection.set_trace_callback(None)
+        plans = [
+            row[3]
+            for statement in statements
+            if statement.startswith("SELECT")
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+        ]
+    walked = [plan for plan in plans if " t " in f"{plan} "]
+    assert any("tasks_by_state (scope=? AND state=? AND status_time<?)" in plan for plan in walked)
+    assert any("tasks_unlisted (scope=? AND state=? AND status_time<?)" in plan for plan in walked)
+    assert all(plan.startswith("SEARCH t USING COVERING INDEX") for plan in walked)
+
+
+async def test_space_is_that_of_the_folder_and_of_the_log(store: SQLiteStore, tmp_path: Path) -> None:
+    await store.commit([creation("t")])
+    assert store.wal_bytes() == (tmp_path / "journal.db-wal").stat().st_size > 0
+    free = store.free_bytes()
+    assert free is not None
+    assert 0 < free <= shutil.disk_usage(tmp_path).total
 
 
 async def test_a_full_disk_fails_the_probe_with_the_reason_and_it_passes_when_there_is_room(

@@ -18,10 +18,22 @@ def banner(host: Host, settings: Settings, port: int) -> str:
     return (
         f"\nRoost serves {len(profiles)} agent{'s' if len(profiles) != 1 else ''} at {base}/agents/\n"
         f"{agents}{at_root}\n"
-        f"  Journal: {store}\n"
+        f"  Journal: {store}{_workers(settings)}\n"
+        f"  {_retention(settings)}\n"
         f"  No credentials are set: only programs on this machine can connect.\n"
         f"  Try it:\n    {curl(base, profiles[0].id)}\n"
     )
+
+
+def _workers(settings: Settings) -> str:
+    return f", {settings.workers} workers" if settings.workers > 1 else ""
+
+
+def _retention(settings: Settings) -> str:
+    rules = [f"{settings.retention_days:g} days after their end"] if settings.retention_days else []
+    if settings.retention_tasks:
+        rules.append(f"the newest {settings.retention_tasks} of each agent")
+    return f"Tasks are kept: {', at most '.join(rules) or 'for ever'} (--retention-days, --retention-tasks)"
 
 
 def _short(text: str) -> str:

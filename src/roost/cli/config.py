@@ -6,7 +6,7 @@ from roost.cli.errors import Failed
 from roost.cli.options import Json
 from roost.cli.output import json_line, table
 from roost.protocol.codec import encode
-from roost.settings import DOCS, SettingError, Sourced, read
+from roost.settings import DOCS, SettingError, Sourced, read, shown
 
 
 def config(as_json: Json = False) -> None:
@@ -23,10 +23,10 @@ def config(as_json: Json = False) -> None:
 
 
 def _described(item: Sourced) -> dict[str, object]:
-    return {"value": item.value, "source": item.source, "doc": DOCS[item.name]}
+    return {"value": shown(item), "source": item.source, "doc": DOCS[item.name]}
 
 
 def _shown(item: Sourced) -> str:
     if isinstance(item.value, bool):
         return "true" if item.value else "false"
-    return str(item.value) if item.value != "" else '""'
+    return str(shown(item)) if item.value != "" else '""'

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from roost._version import VERSION
 from roost.cli.agents import agents, card
+from roost.cli.backup import backup, restore
 from roost.cli.config import config
 from roost.cli.errors import Failed
+from roost.cli.group import DefaultGroup
 from roost.cli.new import new
 from roost.cli.output import plain
+from roost.cli.prune import prune
+from roost.cli.push import app as push
+from roost.cli.secret import secret
 from roost.cli.send import send
+from roost.cli.settings import with_settings
+from roost.cli.store import WHERE
 from roost.cli.tasks import cancel, tasks
 from roost.cli.watch import watch
-from roost.settings import DOCS
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,43 +47,26 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.command("serve")
-def serve_command(
-    paths: Annotated[list[str], typer.Argument(help="A .py file, a folder of them, or module:attribute.")],
-    host: Annotated[str | None, typer.Option(help=DOCS["host"])] = None,
-    port: Annotated[int | None, typer.Option(help=DOCS["port"])] = None,
-    data: Annotated[str | None, typer.Option(help=DOCS["data"])] = None,
-    memory: Annotated[bool | None, typer.Option("--memory", help=DOCS["memory"])] = None,
-    root: Annotated[str | None, typer.Option(help=DOCS["root"])] = None,
-    public_url: Annotated[str | None, typer.Option(help=DOCS["public_url"])] = None,
-    trusted_proxy: Annotated[str | None, typer.Option(help=DOCS["trusted_proxy"])] = None,
-    max_body: Annotated[int | None, typer.Option(help=DOCS["max_body"])] = None,
-    log_level: Annotated[str | None, typer.Option(help=DOCS["log_level"])] = None,
-    log_format: Annotated[str | None, typer.Option(help=DOCS["log_format"])] = None,
-    drain_s: Annotated[float | None, typer.Option(help=DOCS["drain_s"])] = None,
-    reload: Annotated[bool, typer.Option("--reload", help="Restart when a file changes.")] = False,
-) -> None:
+def _serve(paths: list[str], reload: bool, **flags: Any) -> None:
     """Serve agents until stopped."""
     from roost.cli.serve import serve  # with a web server that no other command needs
 
-    flags = {
-        "host": host,
-        "port": port,
-        "data": data,
-        "memory": memory,
-        "root": root,
-        "public_url": public_url,
-        "trusted_proxy": trusted_proxy,
-        "max_body": max_body,
-        "log_level": log_level,
-        "log_format": log_format,
-        "drain_s": drain_s,
-    }
     serve(paths, flags, reload=reload)
 
 
-for command in (agents, card, send, tasks, watch, cancel, new, config):
+serve_command = with_settings(_serve)
+app.command("serve")(serve_command)
+
+tasks_app = typer.Typer(cls=DefaultGroup, help="List tasks, the one that changed last first; or prune them.")
+tasks_app.command("list")(tasks)
+tasks_app.command("prune")(with_settings(prune, WHERE))
+
+for command in (agents, card, send, watch, cancel, new, config, secret):
     app.command()(command)
+for command in (backup, restore):
+    app.command(command.__name__)(with_settings(command, WHERE))
+app.add_typer(tasks_app, name="tasks")
+app.add_typer(push, name="push")
 
 
 def main() -> None:

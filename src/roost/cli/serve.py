@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
 import socket
 import sqlite3
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -15,22 +18,28 @@ import uvicorn
 import watchfiles
 
 from roost import settings as config
-from roost.cli import logs
+from roost.cli import logs, workers
 from roost.cli.banner import banner
 from roost.cli.errors import Failed
 from roost.cli.protocol import Protocol
+from roost.engine.ports import StoreUnavailable
 from roost.fleet.loader import LoadError, is_single_file, load
 from roost.host import Host, HostError, check_bind
 from roost.settings import SettingError, Settings
+from roost.stores.postgres_pool import DriverMissing
 from roost.stores.schema import NewerSchema
-from roost.stores.sqlite import StoreInUse
+from roost.stores.sqlite import StoreBroken, StoreInUse
+
+log = logging.getLogger("roost.cli")
 
 BACKLOG = 2048
+OPEN_S, OPEN_RETRY_S = 10.0, 0.5
 
 
 def serve(sources: Sequence[str], flags: dict[str, Any], *, reload: bool) -> None:
     try:
         settings = config.settings_of(config.read(flags))
+        config.check_together(settings)
     except SettingError as error:
         raise Failed(str(error)) from error
     if reload:
@@ -65,10 +74,14 @@ def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) ->
         agents = load(sources)
         if not settings.root and is_single_file(sources) and len(agents) == 1:
             settings = config.replace(settings, root=agents[0].id)
-        listener = _listen(settings)
+        listener = workers.inherited() or _listen(settings)
+        if settings.workers > 1 and workers.number() is None:
+            listener.listen(BACKLOG)
+            workers.Workers(sources, settings, listener).run()
+            return
         host = Host(agents, settings)
         _Server(host, settings, listener, watched).run(sockets=[listener])
-    except (HostError, LoadError, StoreInUse, NewerSchema) as error:
+    except (HostError, LoadError, StoreBroken, StoreInUse, NewerSchema, DriverMissing) as error:
         raise Failed(str(error)) from error
 
 
@@ -98,19 +111,34 @@ class _Server(uvicorn.Server):
         self.watched = watched
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await self.roost.start()
-        except (OSError, sqlite3.Error) as error:
-            data = self.settings.data
-            raise Failed(f"cannot keep the journal in {data}: {error}. Choose another folder with --data") from error
+        await self._open()
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)
         await super().serve(sockets)
 
+    async def _open(self) -> None:
+        """Start the host; a database that is only just starting is given a moment."""
+        deadline = time.monotonic() + OPEN_S
+        while True:
+            try:
+                await self.roost.start()
+                return
+            except StoreUnavailable as error:
+                if time.monotonic() >= deadline or not self.settings.store or self.should_exit:
+                    raise Failed(f"the store cannot be opened: {error}") from error
+                log.warning("the store cannot be opened yet: %s", error)
+                await asyncio.sleep(OPEN_RETRY_S)
+            except (OSError, sqlite3.Error) as error:
+                data = self.settings.data
+                raise Failed(
+                    f"cannot keep the journal in {data}: {error}. Choose another folder with --data"
+                ) from error
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(banner(self.roost, self.settings, self.listener.getsockname()[1]), file=sys.stderr, flush=True)
+        if workers.number() in (None, 1):
+            print(banner(self.roost, self.settings, self.listener.getsockname()[1]), file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.watched and self.should_exit:

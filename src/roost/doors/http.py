@@ -15,6 +15,8 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
+REPLAYED = (b"idempotent-replayed", b"true")
+"""The message had been here before: this is the answer that it had then."""
 MAX_QUERY = 16 * 1024
 
 
@@ -23,7 +25,18 @@ class ClientGone(Exception):
 
 
 class Request:
-    __slots__ = ("extensions", "headers", "method", "path", "receive", "route", "scope", "send", "status")
+    __slots__ = (
+        "answer_headers",
+        "extensions",
+        "headers",
+        "method",
+        "path",
+        "receive",
+        "route",
+        "scope",
+        "send",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         self.scope = scope
@@ -34,6 +47,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.extensions: list[str] = []
         """URIs that the client asked for and the agent has: echoed in the answer."""
+        self.answer_headers: Headers = []
         self.route = "unmatched"
         """The route's template, for metrics."""
         self.status = 0
@@ -86,7 +100,7 @@ class Response(NamedTuple):
 
 
 async def respond(request: Request, response: Response) -> None:
-    headers: Headers = list(response.headers)
+    headers: Headers = [*response.headers, *request.answer_headers]
     if response.status != 304:  # there the length would be that of the whole card
         headers += [(b"content-type", response.content_type), (b"content-length", b"%d" % len(response.body))]
     if request.extensions:

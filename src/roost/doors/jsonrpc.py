@@ -11,24 +11,28 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.doors.errors import known, rpc_error
 from roost.doors.guard import check_content_type, check_version, negotiate_extensions
-from roost.doors.http import ClientGone, Response, respond
+from roost.doors.http import REPLAYED, ClientGone, Response, respond
 from roost.doors.rest import Call, last_event_id, refuse_resume, same_agent
 from roost.doors.sse import send_stream
+from roost.engine import push_configs
 from roost.protocol.codec import check_depth, decode, decoder, invalid
 from roost.protocol.errors import (
     InvalidRequest,
     MethodNotFound,
     ParseError,
-    PushNotificationNotSupported,
     UnsupportedOperation,
 )
 from roost.protocol.types import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     SendMessageRequest,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
 )
 
 Method = Callable[[Call, Any, bytes], Awaitable[None]]
@@ -39,12 +43,6 @@ class Envelope(Struct):
     method: str
     id: Raw | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
-
-
-class AnyParams(Struct):
-    """Params of operations that are refused whatever they say."""
-
-    tenant: str = ""
 
 
 NO_ID = Raw(b"null")
@@ -112,6 +110,8 @@ def _check_id(request_id: bytes) -> None:
 async def _send(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
     context = call.context
     answer = await context.engine.send(context.principal, call.agent, params, call.request.extensions)
+    if answer.replayed:
+        call.request.answer_headers.append(REPLAYED)
     if answer.task is not None:
         await _ok(call, request_id, b'{"task":%b}' % answer.task)
     else:
@@ -145,8 +145,24 @@ async def _subscribe(call: Call, params: SubscribeToTaskRequest, request_id: byt
     await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
 
 
-async def _push(call: Call, params: Any, request_id: bytes) -> None:
-    raise PushNotificationNotSupported
+async def _create_push(call: Call, params: TaskPushNotificationConfig, request_id: bytes) -> None:
+    result = await push_configs.create(call.context.engine, call.context.principal, call.agent, params)
+    await _ok(call, request_id, result)
+
+
+async def _get_push(call: Call, params: GetTaskPushNotificationConfigRequest, request_id: bytes) -> None:
+    result = await push_configs.get(call.context.engine, call.context.principal, call.agent, params)
+    await _ok(call, request_id, result)
+
+
+async def _list_push(call: Call, params: ListTaskPushNotificationConfigsRequest, request_id: bytes) -> None:
+    result = await push_configs.list_configs(call.context.engine, call.context.principal, call.agent, params)
+    await _ok(call, request_id, result)
+
+
+async def _delete_push(call: Call, params: DeleteTaskPushNotificationConfigRequest, request_id: bytes) -> None:
+    await push_configs.delete(call.context.engine, call.context.principal, call.agent, params)
+    await _ok(call, request_id, b"{}")
 
 
 async def _extended_card(call: Call, params: Any, request_id: bytes) -> None:
@@ -164,9 +180,9 @@ METHODS: dict[str, tuple[type[Any], Method]] = {
     "ListTasks": (ListTasksRequest, _list),
     "CancelTask": (CancelTaskRequest, _cancel),
     "SubscribeToTask": (SubscribeToTaskRequest, _subscribe),
-    "CreateTaskPushNotificationConfig": (AnyParams, _push),
-    "GetTaskPushNotificationConfig": (AnyParams, _push),
-    "ListTaskPushNotificationConfigs": (AnyParams, _push),
-    "DeleteTaskPushNotificationConfig": (AnyParams, _push),
+    "CreateTaskPushNotificationConfig": (TaskPushNotificationConfig, _create_push),
+    "GetTaskPushNotificationConfig": (GetTaskPushNotificationConfigRequest, _get_push),
+    "ListTaskPushNotificationConfigs": (ListTaskPushNotificationConfigsRequest, _list_push),
+    "DeleteTaskPushNotificationConfig": (DeleteTaskPushNotificationConfigRequest, _delete_push),
     "GetExtendedAgentCard": (GetExtendedAgentCardRequest, _extended_card),
 }

@@ -15,6 +15,13 @@ from roost.engine.stats import BUCKETS
 from roost.protocol.codec import encode
 
 FAILED_LATELY_S = 3.0
+REPEATS = {
+    "hit": "aiwg_idempotency_hit",
+    "miss": "aiwg_idempotency_misses",
+    "collision": "aiwg_idempotency_collisions",
+    "eviction": "aiwg_idempotency_evictions",
+}
+"""The names that agentic-sandbox gave them."""
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
@@ -48,6 +55,10 @@ class Observability:
             return Response(503, encode({"status": "not ready", "store": f"cannot write: {error}"}))
         if time.monotonic() - self.engine.committer.failed_at < FAILED_LATELY_S:
             return Response(503, encode({"status": "not ready", "store": "refused a commit a moment ago: see the log"}))
+        if not self.engine.lease.held:
+            return Response(503, encode({"status": "not ready", "lease": "lost; it is asked for again"}))
+        if self.engine.disk_low:
+            return Response(503, encode({"status": "not ready", "disk": "nearly full: no new tasks"}))
         if not self.engine.accepting:
             return Response(503, encode({"status": "not ready", "host": "shutting down"}))
         agents = len(self.engine.runner.lanes)
@@ -81,6 +92,51 @@ class Observability:
         yield GaugeMetricFamily("roost_open_streams", "Streams open now", value=stats.streams)
         yield GaugeMetricFamily("roost_live_tasks", "Tasks held in memory now", value=len(self.engine.lives))
         yield self._commit_seconds()
+        yield from self._durability()
+        yield from self._pushes()
+
+    def _pushes(self) -> Iterator[Metric]:
+        stats = self.engine.stats
+        calls = CounterMetricFamily(
+            "roost_push_deliveries", "Calls to webhooks, and events given up", labels=["outcome"]
+        )
+        for outcome, count in stats.pushes.items():
+            calls.add_metric([outcome], count)
+        yield calls
+        yield GaugeMetricFamily(
+            "roost_push_outbox", "Webhooks of active tasks, or with events", value=stats.push_outbox
+        )
+        yield GaugeMetricFamily("roost_push_dead_letters", "Events that no webhook took", value=stats.push_dead)
+
+    def _durability(self) -> Iterator[Metric]:
+        stats, store = self.engine.stats, self.engine.store
+        yield GaugeMetricFamily("roost_lease_held", "Whether this host may run tasks", value=self.engine.lease.held)
+        yield CounterMetricFamily("roost_leases_lost", "Leases that ran out", value=stats.leases_lost)
+        adopted = CounterMetricFamily("roost_recoveries", "Tasks taken over from other workers", labels=["reason"])
+        for reason, count in stats.adopted.items():
+            adopted.add_metric([reason], count)
+        yield adopted
+        for outcome, name in REPEATS.items():
+            yield CounterMetricFamily(
+                name, f"Messages with an idempotency key: {outcome}", value=stats.repeats[outcome]
+            )
+        yield CounterMetricFamily("roost_pruned_tasks", "Tasks deleted by retention", value=stats.pruned)
+        size = GaugeMetricFamily("roost_stored_bytes", "Bytes kept for an agent's tasks, about", labels=["agent"])
+        tasks = GaugeMetricFamily("roost_stored_tasks", "Tasks kept, about", labels=["agent"])
+        for usage in stats.kept:
+            size.add_metric([usage.agent], usage.size)
+            tasks.add_metric([usage.agent], usage.tasks)
+        yield size
+        yield tasks
+        wal, free, oldest = store.wal_bytes(), store.free_bytes(), stats.oldest_ms
+        if wal is not None:
+            yield GaugeMetricFamily("roost_wal_bytes", "Size of the write-ahead log", value=wal)
+        if free is not None:
+            yield GaugeMetricFamily("roost_free_bytes", "Free space where the journal is", value=free)
+        if oldest is not None:
+            yield GaugeMetricFamily(
+                "roost_oldest_task_seconds", "Age of the oldest task", value=time.time() - oldest / 1000
+            )
 
     def _commit_seconds(self) -> Metric:
         found = self.engine.stats.commit_seconds

@@ -7,20 +7,24 @@ from typing import Any, NamedTuple
 
 from roost.doors.context import Context
 from roost.doors.guard import check_content_type
-from roost.doors.http import Request, Response, preferred_json, respond
+from roost.doors.http import REPLAYED, Request, Response, preferred_json, respond
 from roost.doors.sse import send_stream
+from roost.engine import push_configs
 from roost.protocol.codec import convert, decode
 from roost.protocol.errors import (
     InvalidParams,
-    PushNotificationNotSupported,
     UnsupportedOperation,
 )
 from roost.protocol.types import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     SendMessageRequest,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
 )
 
 Handler = Callable[["Call"], Awaitable[None]]
@@ -39,6 +43,8 @@ async def send_message(call: Call) -> None:
     message = await _body(call, SendMessageRequest)
     context = call.context
     answer = await context.engine.send(context.principal, call.agent, message, call.request.extensions)
+    if answer.replayed:
+        call.request.answer_headers.append(REPLAYED)
     if answer.task is not None:
         await _ok(call, b'{"task":%b}' % answer.task)
     else:
@@ -78,8 +84,25 @@ async def subscribe_to_task(call: Call) -> None:
     await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
 
 
-async def push_not_supported(call: Call) -> None:
-    raise PushNotificationNotSupported
+async def create_push_config(call: Call) -> None:
+    request = await _body(call, TaskPushNotificationConfig)
+    await _ok(call, await push_configs.create(call.context.engine, call.context.principal, call.agent, request))
+
+
+async def get_push_config(call: Call) -> None:
+    request = _query(call, GetTaskPushNotificationConfigRequest)
+    await _ok(call, await push_configs.get(call.context.engine, call.context.principal, call.agent, request))
+
+
+async def list_push_configs(call: Call) -> None:
+    request = _query(call, ListTaskPushNotificationConfigsRequest)
+    await _ok(call, await push_configs.list_configs(call.context.engine, call.context.principal, call.agent, request))
+
+
+async def delete_push_config(call: Call) -> None:
+    request = _query(call, DeleteTaskPushNotificationConfigRequest)
+    await push_configs.delete(call.context.engine, call.context.principal, call.agent, request)
+    await _ok(call, b"{}")
 
 
 async def no_extended_card(call: Call) -> None:

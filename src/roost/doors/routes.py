@@ -26,10 +26,12 @@ OPERATIONS: tuple[Route, ...] = (
     Route("POST", "/tasks/{id}:cancel", rest.cancel_task, "Cancel a task"),
     Route("GET", "/tasks/{id}:subscribe", rest.subscribe_to_task, "Follow a task"),
     Route("POST", "/tasks/{id}:subscribe", rest.subscribe_to_task, "Follow a task"),
-    Route("POST", "/tasks/{taskId}/pushNotificationConfigs", rest.push_not_supported, "Refused: no push yet"),
-    Route("GET", "/tasks/{taskId}/pushNotificationConfigs", rest.push_not_supported, "Refused: no push yet"),
-    Route("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.push_not_supported, "Refused: no push yet"),
-    Route("DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.push_not_supported, "Refused: no push yet"),
+    Route("POST", "/tasks/{taskId}/pushNotificationConfigs", rest.create_push_config, "Set a webhook of a task"),
+    Route("GET", "/tasks/{taskId}/pushNotificationConfigs", rest.list_push_configs, "List the webhooks of a task"),
+    Route("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.get_push_config, "Read a webhook of a task"),
+    Route(
+        "DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.delete_push_config, "Delete a webhook of a task"
+    ),
     Route("GET", "/extendedAgentCard", rest.no_extended_card, "Refused: no extended card yet"),
 )
 """Served below an agent's path, and below `{path}/{tenant}` too."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 from weakref import WeakKeyDictionary
 
-from roost.doors.http import Headers, Request
+from roost.doors.http import REPLAYED, Headers, Request
 from roost.engine.engine import Engine, Stream
 from roost.engine.follower import Follower
 from roost.engine.live import Frame, LiveTask
@@ -53,6 +53,8 @@ async def send_stream(
     if request.extensions:
         headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
     opening = stream.opening
+    if opening.replayed:
+        headers.append(REPLAYED)
     data = b'{"task":%b}' % opening.task if opening.task is not None else b'{"message":%b}' % (opening.message or b"")
     line = b"" if stream.position is None else b"id: %d\n" % stream.position
     first = _one_line(b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix))

@@ -8,29 +8,33 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from roost.engine import recovery
+from roost.engine import push_configs, recovery
+from roost.engine.idempotency import EXTENSION, check, reservation
 from roost.engine.ids import new_id, now_us
 from roost.engine.lane import Lane
 from roost.engine.live import LiveTask
 from roost.engine.media import check_input
-from roost.engine.ports import NewTask, Scope
+from roost.engine.ports import NewTask, PushConfig, Reservation, Reserved, Scope, Taken
 from roost.engine.run import Run
 from roost.identity.principal import Principal
 from roost.protocol.entries import Received
 from roost.protocol.errors import (
+    IdempotencyKeyReused,
     InvalidParams,
-    PushNotificationNotSupported,
+    Moved,
     TooManyRequests,
     Unavailable,
     UnsupportedOperation,
 )
 from roost.protocol.states import PAUSED, TERMINAL
-from roost.protocol.types import SendMessageRequest, TaskState
+from roost.protocol.types import SendMessageRequest, TaskPushNotificationConfig, TaskState
 
 if TYPE_CHECKING:
     from roost.engine.engine import Engine
 
 MAX_CONTEXT_ID = 256
+TRIES = 3
+"""Of an answer whose task another host writes to at the same time."""
 DIRECT_WITHIN_S = 1.0
 """How long a direct agent may take to its reply; then the exchange is a task."""
 
@@ -45,6 +49,14 @@ class Attachment(Protocol):
         """The client went before it was told."""
 
 
+class Repeated(Exception):
+    """The message is on record already: it is answered from there."""
+
+    def __init__(self, reserved: Reserved) -> None:
+        super().__init__(reserved.task_id)
+        self.reserved = reserved
+
+
 async def accept(
     engine: Engine,
     principal: Principal,
@@ -53,108 +65,195 @@ async def accept(
     extensions: Sequence[str],
     client: Attachment,
 ) -> None:
-    """Commit the message, attach the client and submit the run."""
+    """Commit the message, attach the client and submit the run. Raises Repeated for a message that was here before."""
     message, configuration = request.message, request.configuration
-    if configuration is not None and configuration.task_push_notification_config is not None:
-        raise PushNotificationNotSupported(field="configuration.taskPushNotificationConfig")
     check_input(lane.hosted.profile, message)
     if not engine.accepting:
         raise Unavailable("the host is shutting down", retry_after=1)
+    if not engine.lease.held:
+        raise Unavailable("this host has no lease: it cannot reach its store", retry_after=1)
     if len(message.context_id) > MAX_CONTEXT_ID:
         raise InvalidParams(f"message.contextId is longer than {MAX_CONTEXT_ID} characters", field="message.contextId")
     modes = [] if configuration is None else configuration.accepted_output_modes
-    received = Received(message, request.metadata, modes, list(extensions))
-    if message.task_id:
-        await _accept_answer(engine, principal, lane, received, client)
-    else:
-        await _accept_new(engine, principal, lane, received, client)
-
-
-async def _accept_new(engine: Engine, principal: Principal, lane: Lane, received: Received, client: Attachment) -> None:
-    now = now_us()
-    profile, message = lane.hosted.profile, received.message
-    context_id = message.context_id or new_id()
-    new = NewTask(new_id(), Scope(principal.tenant, principal.owner, profile.id), context_id, now)
-    waits = _reserve(lane, new)
-    received.message = replace(message, task_id=new.id, context_id=context_id)
-    live = LiveTask.begin(new, engine.worker, profile.direct, engine.committer.touch)
-    live.write_message(now, received)
-    live.write_status(now, TaskState.SUBMITTED)
-    engine.lives[new.id] = live
-    live.busy += 1
-    run = Run(live, lane.hosted, [received])
-    if profile.direct:
-        loop = asyncio.get_running_loop()
-        run.decision = loop.create_future()
-        loop.call_later(DIRECT_WITHIN_S, run.decide_task)
-
-    def committed(waiter: asyncio.Future[None]) -> None:
-        lane.unreserve(waits)
-        live.busy -= 1
-        if waiter.cancelled() or waiter.exception() is not None:
-            engine.lives.pop(new.id, None)
-        else:
-            engine.runner.submit(lane, run)
-
-    waiter = live.commit()
+    push = None if configuration is None else configuration.task_push_notification_config
+    arrival = Arrival(
+        engine,
+        lane,
+        Scope(principal.tenant, principal.owner, lane.hosted.profile.id),
+        Received(message, request.metadata, modes, list(extensions)),
+        push,
+        client,
+    )
+    reserve = reservation(engine.rules, arrival.scope, request, EXTENSION in extensions)
+    if reserve is None:
+        await arrival.take_in(None)
+        return
+    while (before := engine.arriving.get(reserve.key)) is not None:
+        await asyncio.wait([before])
+    done = engine.arriving[reserve.key] = asyncio.get_running_loop().create_future()
     try:
-        await waiter
-    except asyncio.CancelledError:
-        live.commit().add_done_callback(committed)  # the client is gone, its message is not
-        raise
-    except Unavailable:
-        committed(waiter)
-        raise
-    client.attach(run)
-    committed(waiter)
-
-
-async def _accept_answer(
-    engine: Engine, principal: Principal, lane: Lane, received: Received, client: Attachment
-) -> None:
-    message = received.message
-    live = await engine.find(principal, lane.hosted.profile.id, message.task_id)
-    try:
-        if message.context_id and message.context_id != live.new.context_id:
-            raise InvalidParams(
-                "message.contextId is not the context of that task; leave it out or send the task's own",
-                field="message.contextId",
-            )
-        if live.state not in PAUSED:
-            raise UnsupportedOperation(
-                f"Task is {engine.word(live.state)} and takes no message now"
-                + ("; send one without taskId to begin another task" if live.state in TERMINAL else ""),
-                metadata={"taskId": message.task_id},
-            )
-        waits = _reserve(lane, live.new)
-        now = now_us()
-        received.message = replace(message, context_id=live.new.context_id)
-        live.take_over(engine.worker)
-        live.write_message(now, received)
-        live.write_status(now, TaskState.WORKING)
-    except BaseException:
-        engine.unhold(live)
-        raise
-    going_on = asyncio.get_running_loop().create_task(_go_on(engine, lane, live, waits, client))
-    try:
-        await asyncio.shield(going_on)
-    except asyncio.CancelledError:
-        going_on.add_done_callback(lambda _: client.detach())
-        raise
-
-
-async def _go_on(engine: Engine, lane: Lane, live: LiveTask, waits: bool, client: Attachment) -> None:
-    """Commit the answer and call the agent again; a task of its own, because the client may go."""
-    run = Run(live, lane.hosted, [])
-    try:
-        await live.commit()
-        await recovery.prepare(engine.store, run)
-        client.attach(run)
-        if live.state not in TERMINAL:  # a cancel may have been faster
-            engine.runner.submit(lane, run)
+        if message.task_id or engine.disk_low:
+            await _check_new(engine, reserve)
+        await arrival.take_in(reserve)
+        engine.stats.repeats["miss"] += 1
+    except Taken as taken:
+        _again(engine, taken.reserved, reserve, message.message_id)
     finally:
-        lane.unreserve(waits)
-        engine.unhold(live)
+        del engine.arriving[reserve.key]
+        done.set_result(None)
+
+
+async def _check_new(engine: Engine, reserve: Reservation) -> None:
+    reserved = await engine.store.read_reserved(reserve.key)
+    if reserved is not None:
+        raise Taken(reserved)
+
+
+def _again(engine: Engine, reserved: Reserved, reserve: Reservation, message_id: str) -> None:
+    try:
+        check(reserved, reserve, message_id)
+    except IdempotencyKeyReused:
+        engine.stats.repeats["collision"] += 1
+        raise
+    engine.stats.repeats["hit"] += 1
+    raise Repeated(reserved)
+
+
+class Arrival:
+    """A message on its way into the journal."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        lane: Lane,
+        scope: Scope,
+        received: Received,
+        push: TaskPushNotificationConfig | None,
+        client: Attachment,
+    ) -> None:
+        self.engine = engine
+        self.lane = lane
+        self.scope = scope
+        self.received = received
+        self.push = push
+        self.client = client
+
+    async def take_in(self, reserve: Reservation | None) -> None:
+        if not self.received.message.task_id:
+            await self._take_new(reserve)
+            return
+        for _ in range(TRIES):
+            try:
+                await self._take_answer(reserve)
+                return
+            except Moved:  # another host was faster, with this very answer or with something else
+                if reserve is not None:
+                    await _check_new(self.engine, reserve)
+        raise Moved
+
+    async def _take_new(self, reserve: Reservation | None) -> None:
+        engine, lane, received = self.engine, self.lane, self.received
+        if engine.disk_low:
+            raise Unavailable("the disk of this host is nearly full: no new tasks until there is room", retry_after=60)
+        profile, message = lane.hosted.profile, received.message
+        now = now_us()
+        context_id = message.context_id or new_id()
+        new = NewTask(new_id(), self.scope, context_id, now)
+        push = await self._prepare_push(new.id)
+        waits = _reserve(lane, new)
+        received.message = replace(message, task_id=new.id, context_id=context_id)
+        live = LiveTask.begin(new, engine.worker, profile.direct, engine.committer.touch)
+        live.reserve, live.push = reserve, push
+        live.turn = not message.context_id and engine.store.shared
+        live.write_message(now, received)
+        live.write_status(now, TaskState.SUBMITTED)
+        engine.lives[new.id] = live
+        live.busy += 1
+        run = Run(live, lane.hosted, [received])
+        run.has_turn = live.turn or not engine.store.shared
+        if profile.direct:
+            loop = asyncio.get_running_loop()
+            run.decision = loop.create_future()
+            loop.call_later(DIRECT_WITHIN_S, run.decide_task)
+
+        def committed(waiter: asyncio.Future[None]) -> None:
+            lane.unreserve(waits)
+            live.busy -= 1
+            if waiter.cancelled() or waiter.exception() is not None:
+                engine.lives.pop(new.id, None)
+            else:
+                if push is not None and engine.pusher is not None:
+                    engine.pusher.hold_new(push)
+                engine.runner.submit(lane, run)
+
+        waiter = live.commit()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            live.commit().add_done_callback(committed)  # the client is gone, its message is not
+            raise
+        except (Unavailable, Taken):
+            committed(waiter)
+            raise
+        self.client.attach(run)
+        committed(waiter)
+
+    async def _take_answer(self, reserve: Reservation | None) -> None:
+        engine, lane, message = self.engine, self.lane, self.received.message
+        live = await engine.find_in(self.scope, message.task_id)
+        try:
+            if message.context_id and message.context_id != live.new.context_id:
+                raise InvalidParams(
+                    "message.contextId is not the context of that task; leave it out or send the task's own",
+                    field="message.contextId",
+                )
+            await self._prepare_push(live.new.id)
+            if live.state not in PAUSED:
+                raise UnsupportedOperation(
+                    f"Task is {engine.word(live.state)} and takes no message now"
+                    + ("; send one without taskId to begin another task" if live.state in TERMINAL else ""),
+                    metadata={"taskId": message.task_id},
+                )
+            waits = _reserve(lane, live.new)
+            now = now_us()
+            self.received.message = replace(message, context_id=live.new.context_id)
+            live.take_over(engine.worker)
+            live.reserve, live.goes_on = reserve, True
+            live.write_message(now, self.received)
+            live.write_status(now, TaskState.WORKING)
+        except BaseException:
+            engine.unhold(live)
+            raise
+        going_on = asyncio.get_running_loop().create_task(self._go_on(live, waits))
+        try:
+            await asyncio.shield(going_on)
+        except asyncio.CancelledError:
+            going_on.add_done_callback(lambda _: self.client.detach())
+            raise
+
+    async def _go_on(self, live: LiveTask, waits: bool) -> None:
+        """Commit the answer and call the agent again; a task of its own, because the client may go."""
+        engine, lane = self.engine, self.lane
+        run = Run(live, lane.hosted, [])
+        run.has_turn = not engine.store.shared
+        try:
+            await live.commit()
+            await recovery.prepare(engine.store, run)
+            if engine.pusher is not None:
+                if self.push is not None:
+                    await push_configs.attach(engine, self.scope.agent, live.new.id, self.push, live.shown_seq - 1)
+                await engine.pusher.hold_task(live.new.id)
+            self.client.attach(run)
+            if live.state not in TERMINAL:  # a cancel may have been faster
+                engine.runner.submit(lane, run)
+        finally:
+            lane.unreserve(waits)
+            engine.unhold(live)
+
+    async def _prepare_push(self, task_id: str) -> PushConfig | None:
+        if self.push is None:
+            return None
+        return await push_configs.prepare(self.engine, self.scope.agent, task_id, self.push)
 
 
 def _reserve(lane: Lane, new: NewTask) -> bool:

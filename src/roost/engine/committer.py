@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from roost.engine.live import LiveTask
-from roost.engine.ports import Append, Journal, OutcomeUnknown, StoreUnavailable
+from roost.engine.ports import Append, Journal, OutcomeUnknown, StoreUnavailable, Taken
 from roost.engine.stats import Stats
-from roost.protocol.errors import Unavailable
+from roost.protocol.errors import Moved, Unavailable
 
 log = logging.getLogger("roost.engine")
 
@@ -21,9 +22,13 @@ RETRY_MAX_S = 1.0
 class Committer:
     """Two groups may be on their way at once, of different tasks: the store has the next when it is done with one."""
 
-    def __init__(self, journal: Journal, stats: Stats) -> None:
+    def __init__(
+        self, journal: Journal, stats: Stats, moved: Callable[[list[LiveTask]], None] = lambda lives: None
+    ) -> None:
         self.journal = journal
         self.stats = stats
+        self.moved = moved
+        """Called with what has been committed."""
         self.dirty: list[LiveTask] = []
         self.sleepers: list[asyncio.Future[None]] = []
         self.workers: list[asyncio.Task[None]] = []
@@ -112,14 +117,23 @@ class Committer:
             self.stats.commit_seconds.observe(time.perf_counter() - started)
             for live, append, refusal in zip(lives, group, results, strict=True):
                 if refusal is None:
-                    self.stats.entries += len(append.entries)
-                    for state in live.flying_states.values():
-                        self.stats.transition(live.new.scope.agent, state)
-                    live.committed()
+                    self._count(live, append)
+                    if not live.lost:
+                        live.committed()
+                elif isinstance(refusal, Taken):
+                    live.refused(refusal)
                 else:
                     log.warning("task %s has another writer now", live.new.id)
-                    live.refused(Unavailable("the task moved to another writer; try again"))
+                    live.refused(Moved())
+            self.moved(lives)
             return
+
+    def _count(self, live: LiveTask, append: Append) -> None:
+        entries, agent = append.entries, live.new.scope.agent
+        self.stats.entries += len(entries)
+        self.stats.wrote(agent, append.create is not None, live.flying_bytes)
+        for state in live.flying_states.values():
+            self.stats.transition(agent, state)
 
     def _refuse_new(self) -> None:
         """Those that came meanwhile and are not on record yet need not wait for the store."""

@@ -7,14 +7,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from roost.engine import listing, recovery
-from roost.engine.accepting import accept
+from roost.engine import idempotency, listing, recovery
+from roost.engine.accepting import Repeated, accept
 from roost.engine.committer import Committer
 from roost.engine.follower import SEND_ENDS, SUBSCRIBE_ENDS, Follower
+from roost.engine.idempotency import Rules
 from roost.engine.ids import now_us
+from roost.engine.keeping import Keeper, Keeping
 from roost.engine.lane import Lane
+from roost.engine.leases import Lease
 from roost.engine.live import LiveTask
-from roost.engine.ports import HostedAgent, NewTask, Scope, Store
+from roost.engine.mirrors import Mirrors
+from roost.engine.ports import HostedAgent, NewTask, Scope, Store, Wakes
+from roost.engine.push import Pusher
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
@@ -23,6 +28,7 @@ from roost.engine.views import split, task_bytes, trim_task, view
 from roost.identity.principal import Principal
 from roost.protocol.errors import (
     AgentNotFound,
+    Moved,
     TaskNotCancelable,
     TaskNotFound,
     Unavailable,
@@ -45,6 +51,8 @@ log = logging.getLogger("roost.engine")
 R = TypeVar("R")
 
 CANCEL_WAIT_S = 5.0
+TRIES = 3
+"""Of what is asked of a task that moves to another host at the same time."""
 
 
 class Answer(NamedTuple):
@@ -52,6 +60,8 @@ class Answer(NamedTuple):
 
     task: bytes | None
     message: bytes | None
+    replayed: bool = False
+    """The message had been answered before."""
 
 
 class Stream(NamedTuple):
@@ -98,16 +108,35 @@ class Watching:
 
 
 class Engine:
-    def __init__(self, store: Store, worker: str) -> None:
+    """`worker` is the name of this process among those that share the store; it changes when a lease is lost."""
+
+    pusher: Pusher | None = None
+    disk_low = False
+
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        wakes: Wakes | None = None,
+        rules: Rules | None = None,
+        keeping: Keeping | None = None,
+    ) -> None:
         self.store = store
         self.worker = worker
+        self.wakes = wakes
+        self.rules = rules or Rules()
         self.stats = Stats()
         self.turnstile = Turnstile()
-        self.committer = Committer(store, self.stats)
-        self.runner = Runner(worker, self.released)
+        self.committer = Committer(store, self.stats, self._moved)
+        self.runner = Runner(self, self.released)
         self.lives: dict[str, LiveTask] = {}
         self.loading: dict[str, asyncio.Task[bool]] = {}
+        self.arriving: dict[bytes, asyncio.Future[None]] = {}
+        """Keys of messages that are being accepted: a repeat waits for what comes of the first."""
         self.accepting = True
+        self.lease = Lease(self)
+        self.mirrors = Mirrors(self)
+        self.keeper = Keeper(self, keeping or Keeping())
         self.recovering: asyncio.Task[None] | None = None
 
     def add(self, hosted: HostedAgent) -> None:
@@ -115,6 +144,11 @@ class Engine:
 
     async def start(self) -> None:
         self.committer.start()
+        await self.lease.start()
+        await self.mirrors.start()
+        if self.pusher is not None:
+            self.pusher.start()
+        self.keeper.start()
         self.recovering = asyncio.get_running_loop().create_task(recovery.recover(self), name="recovery")
 
     def drain(self) -> None:
@@ -123,17 +157,46 @@ class Engine:
         for live in self.lives.values():
             live.end_streams()
 
-    async def close(self) -> None:
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Give running tasks their grace, then leave what is not over to others, or to the next start."""
         self.drain()
         if self.recovering is not None:
             self.recovering.cancel()
+        await self.runner.finish(grace_s)
         for live in {*await self.runner.close(), *self.lives.values()}:
             if live.worker == self.worker:
                 live.release()
         await self.committer.close()
+        if self.pusher is not None:
+            await self.pusher.close()
         for live in list(self.lives.values()):
-            live.refused(Unavailable("the host is shutting down; connect again to go on"))
+            live.refused(Unavailable("the host is shutting down; connect again to go on", retry_after=1))
+        await self.keeper.close()
+        await self.mirrors.close()
+        await self.lease.close()
         await self.store.close()
+
+    def lapse(self, worker: str) -> None:
+        """The lease is lost: whoever has it now goes on with our tasks. Go on as `worker`, with nothing."""
+        self.runner.abandon()
+        for live in list(self.lives.values()):
+            if self.owns(live):
+                live.refused(Moved())
+                self.lives.pop(live.new.id, None)
+        self.worker = worker
+        if self.pusher is not None:
+            self.pusher.lapse(worker)
+
+    def owns(self, live: LiveTask) -> bool:
+        """This process writes the task; otherwise another may, or nobody."""
+        return live.worker == self.worker
+
+    def _moved(self, lives: list[LiveTask]) -> None:
+        """Something of these was committed: those that have to know are told."""
+        if self.wakes is not None:
+            self.wakes.tell([live.new.id for live in lives])
+        if self.pusher is not None and self.pusher.held:
+            self.pusher.kick([live.new.id for live in lives])
 
     # Operations
 
@@ -142,20 +205,40 @@ class Engine:
     ) -> Answer:
         configuration = request.configuration
         waiting = Waiting(self)
-        await accept(self, principal, self.lane(agent), request, extensions, waiting)
+        try:
+            await accept(self, principal, self.lane(agent), request, extensions, waiting)
+        except Repeated as repeated:
+            return await idempotency.answer_again(self, repeated.reserved, request)
         run, live = waiting.run, waiting.run.live
+        accepted = live.shown_seq
+        history = None if configuration is None else configuration.history_length
+        at_once = configuration is not None and configuration.return_immediately
         try:
             if run.decision is not None:
                 reply = await self._decided(run)
                 if reply is not None:
                     return Answer(None, reply)
-            history = None if configuration is None else configuration.history_length
-            if waiting.over or (configuration is not None and configuration.return_immediately):
+            if waiting.over or at_once:
                 return Answer(await live.read(lambda task, _: task_bytes(task, history)), None)
             body = await waiting.settled
             return Answer(body if history is None else trim_task(body, history), None)
+        except Moved:
+            if not self.store.shared:
+                raise
+            return Answer(await self._elsewhere(live.new.id, accepted, history, at_once), None)
         finally:
             waiting.detach()
+
+    async def _elsewhere(self, task_id: str, accepted: int, history: int | None, at_once: bool) -> bytes:
+        """The task as it was accepted, or as it ends or asks, after another host took it from us."""
+        live = await self.load(task_id)
+        if live is None:
+            raise Moved
+        try:
+            seq = accepted if at_once else await idempotency.settled_after(self, live, accepted)
+            return task_bytes(await recovery.as_of(self.store, live, seq), history)
+        finally:
+            self.unhold(live)
 
     async def stream(
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str] = ()
@@ -163,7 +246,10 @@ class Engine:
         self._streaming(agent)
         configuration = request.configuration
         watching = Watching(self, None if configuration is None else configuration.history_length)
-        await accept(self, principal, self.lane(agent), request, extensions, watching)
+        try:
+            await accept(self, principal, self.lane(agent), request, extensions, watching)
+        except Repeated as repeated:
+            return await idempotency.stream_again(self, repeated.reserved, request)
         if watching.run.decision is not None:
             try:
                 reply = await self._decided(watching.run)
@@ -178,7 +264,7 @@ class Engine:
     async def get(self, principal: Principal, agent: str, request: GetTaskRequest) -> bytes:
         self.lane(agent)
         live = self.lives.get(request.id)
-        if live is not None:
+        if live is not None and self._current(live):
             self._check_scope(live.new, principal, agent, live.hidden)
             return await live.read(lambda task, _: task_bytes(task, request.history_length))
         stored = await self.store.read_task(request.id)
@@ -194,36 +280,65 @@ class Engine:
         return await listing.list_tasks(self, Scope(principal.tenant, principal.owner, agent), request)
 
     async def cancel(self, principal: Principal, agent: str, request: CancelTaskRequest) -> bytes:
-        live = await self.find(principal, agent, request.id)
-        try:
-            if live.state in TERMINAL:
-                raise TaskNotCancelable(
-                    f"Task is already {self.word(live.state)} and cannot be canceled", metadata={"taskId": request.id}
-                )
+        for _ in range(TRIES):
+            live = await self.find(principal, agent, request.id)
             try:
+                if live.state in TERMINAL:
+                    raise TaskNotCancelable(
+                        f"Task is already {self.word(live.state)} and cannot be canceled",
+                        metadata={"taskId": request.id},
+                    )
                 async with asyncio.timeout(CANCEL_WAIT_S):
                     return await self._cancel(live)
             except TimeoutError:
                 return await live.read(lambda task, _: task_bytes(task))
-        finally:
-            self.unhold(live)
+            except Moved:
+                continue
+            finally:
+                self.unhold(live)
+        raise Moved
 
     async def _cancel(self, live: LiveTask) -> bytes:
         """Stop the run, or end the task where there is none; a question on its way may come first."""
         while True:
+            if self.store.shared and live.worker not in (None, self.worker):
+                await self._cancel_elsewhere(live)
+                if live.state in TERMINAL:
+                    return await live.read(lambda task, _: task_bytes(task))
             settled = live.when_settled()
-            if live.state not in TERMINAL and not self.runner.cancel(live.new.id):
-                if live.worker is None:
-                    live.take_over(self.worker)
-                live.write_status(now_us(), TaskState.CANCELED)
+            self.stop(live)
             body = await settled
             if live.state in TERMINAL and not live.dirty and not live.in_flight:
                 return body
+
+    def stop(self, live: LiveTask) -> None:
+        """Cancel a task that is ours or nobody's."""
+        if live.state not in TERMINAL and not self.runner.cancel(live.new.id):
+            if live.worker is None:
+                live.take_over(self.worker)
+            live.write_status(now_us(), TaskState.CANCELED)
+
+    async def _cancel_elsewhere(self, live: LiveTask) -> None:
+        """Leave word with the host that runs it, and wait until it is over or nobody's."""
+        await self.store.ask_cancel(live.new.id)
+        if self.wakes is not None:
+            self.wakes.tell([live.new.id])
+        follower = self.follow(live, live.shown_seq, SUBSCRIBE_ENDS)
+        try:
+            while live.worker not in (None, self.worker) and live.state not in TERMINAL:
+                if await follower.batch() is None:
+                    break
+        finally:
+            self.release(follower)
+        if live.lost:
+            raise Moved
 
     async def subscribe(
         self, principal: Principal, agent: str, request: SubscribeToTaskRequest, last_event_id: int | None = None
     ) -> Stream:
         self._streaming(agent)
+        if not self.accepting:
+            raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
         live = await self.find(principal, agent, request.id)
         try:
             if last_event_id is not None:
@@ -267,28 +382,45 @@ class Engine:
     async def find(self, principal: Principal, agent: str, task_id: str) -> LiveTask:
         """The live task, held until `unhold`; TaskNotFound to everyone whose task it is not."""
         self.lane(agent)
+        return await self.find_in(Scope(principal.tenant, principal.owner, agent), task_id)
+
+    async def find_in(self, scope: Scope, task_id: str) -> LiveTask:
         live = await self.load(task_id)
         if live is None:
             raise TaskNotFound(metadata={"taskId": task_id})
-        try:
-            self._check_scope(live.new, principal, agent, live.hidden)
-        except TaskNotFound:
+        if live.new.scope != scope or live.hidden:
             self.unhold(live)
-            raise
+            raise TaskNotFound(metadata={"taskId": task_id})
         return live
 
     async def load(self, task_id: str) -> LiveTask | None:
         """The one live object of a task, held; from the journal if nothing was happening to it."""
         while True:
             live = self.lives.get(task_id)
+            if live is not None and live.lost:
+                del self.lives[task_id]
+                continue
             if live is not None:
                 live.busy += 1
+                if not self._current(live):
+                    try:
+                        await self.mirrors.refresh(live)
+                    except BaseException:
+                        self.unhold(live)
+                        raise
+                    if live.lost:
+                        self.unhold(live)
+                        continue
                 return live
             loading = self.loading.get(task_id)
             if loading is None:
                 loading = self.loading[task_id] = asyncio.get_running_loop().create_task(self._restore(task_id))
             if not await asyncio.shield(loading):
                 return None
+
+    def _current(self, live: LiveTask) -> bool:
+        """Nobody else can have written to it since."""
+        return not self.store.shared or self.owns(live) or live.dirty or live.in_flight
 
     async def _restore(self, task_id: str) -> bool:
         try:

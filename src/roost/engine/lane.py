@@ -47,6 +47,10 @@ class Lane:
             self.turns[key] = deque()
         self._admit(run)
 
+    def left_queue(self) -> None:
+        """One that waited for its turn among all hosts does so no more."""
+        self.waiting -= 1
+
     def withdraw(self, run: Run) -> bool:
         """Take back a run that has not started."""
         if run in self.running:

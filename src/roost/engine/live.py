@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from roost.engine.ids import timestamp
-from roost.engine.ports import Append, Head, NewTask, Snapshot, Stored
+from roost.engine.ports import Append, Head, NewTask, Position, PushConfig, Reservation, Snapshot, Stored, Update
 from roost.engine.views import splice, split
 from roost.protocol import entries as kinds
-from roost.protocol.codec import encode
+from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
-from roost.protocol.errors import Unavailable
+from roost.protocol.errors import Moved, Unavailable
 from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status, new_task
 from roost.protocol.states import SETTLED, TERMINAL, may_follow
 from roost.protocol.types import (
@@ -80,6 +80,11 @@ class LiveTask:
     snapshot_size = SNAPSHOT_FLOOR
     lost = False
     draining = False
+    # What goes with the next append.
+    reserve: Reservation | None = None
+    push: PushConfig | None = None
+    goes_on = False
+    turn = False
     # Those who watch.
     piece_prefix = b""
     ring_bytes = 0
@@ -118,7 +123,7 @@ class LiveTask:
         live = cls(stored.new, stored.head, touch)
         live.task = task
         live.seq, live.sub, live.chain, live.ordinal = last.seq, last.sub, last.chain, last.ordinal
-        live.state = stored.head.state
+        live.state = _state(stored.head, task)
         live.shown_seq = last.seq
         live.unsnapped = tail_bytes
         if stored.snapshot is not None:
@@ -216,7 +221,7 @@ class LiveTask:
         """Done when all that is written up to now is on disk. Each caller has a future of its own to cancel."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.lost:
-            waiter.set_exception(Unavailable("the task moved to another writer; try again"))
+            waiter.set_exception(Moved())
         elif self.dirty:
             self.commit_waiters.append(waiter)
         elif self.in_flight:
@@ -259,6 +264,15 @@ class LiveTask:
             state = self.state or TaskState.UNSPECIFIED
             append.head = Head(state, self.status_ms, self.worker, self.fence, self.hidden)
             self.head_moved = False
+        if self.reserve is not None or self.push is not None or self.goes_on or self.turn:
+            append.reserve, append.push, append.goes_on, append.turn = (
+                self.reserve,
+                self.push,
+                self.goes_on,
+                self.turn,
+            )
+            self.reserve = self.push = None
+            self.goes_on = self.turn = False
         self.settled_bytes = None
         if (self.state in SETTLED and states) or self.unsnapped > self.snapshot_size:
             body, artifacts = split(task)
@@ -292,6 +306,41 @@ class LiveTask:
                     future.set_result(self.settled_bytes)
             self.settled.clear()
             self.settled_bytes = None
+
+    def absorb(self, update: Update) -> None:
+        """What another process has written. While this one writes, its own commit tells who was faster."""
+        if self.dirty or self.in_flight or self.lost:
+            return
+        head, entries = update.head, [e for e in update.entries if (e.seq, e.sub) > (self.seq, self.sub)]
+        states: dict[int, TaskState] = {}
+        for entry in entries:
+            self._apply(entry, states)
+        if entries:
+            last = entries[-1]
+            self.seq, self.sub, self.chain, self.ordinal = last.seq, last.sub, last.chain, last.ordinal
+            self.shown_seq = last.seq
+            self.unsnapped += sum(len(entry.data) for entry in entries)
+        self.fence = self.held_fence = head.fence
+        self.worker, self.hidden, self.status_ms = head.worker, head.hidden, head.status_time
+        self.state = _state(head, self.task)
+        if self.followers:
+            self.flying_states = states
+            self._show(entries)
+
+    def _apply(self, entry: Entry, states: dict[int, TaskState]) -> None:
+        if entry.kind == kinds.MESSAGE:
+            apply_message(self.task, decoder(Received)(entry.data))
+        elif entry.sub == 0:
+            event = decoder(StreamResponse)(entry.data)
+            if event.status_update is not None:
+                apply_status(self.task, event.status_update)
+                states[entry.seq] = event.status_update.status.state
+            elif event.artifact_update is not None:
+                apply_artifact(self.task, event.artifact_update)
+
+    @property
+    def position(self) -> Position:
+        return Position(self.new.id, self.seq, self.sub)
 
     def refused(self, error: Exception) -> None:
         """The append was not committed and never will be: nobody may believe this object any more."""
@@ -333,7 +382,7 @@ class LiveTask:
     async def read(self, look: Callable[[Task, int], R]) -> R:
         """What `look` makes of the task as committed, and the seq that it includes."""
         if self.lost:
-            raise Unavailable("the task moved to another writer; try again")
+            raise Moved
         if not self.in_flight:
             return look(self.task, self.shown_seq)
         reader: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -354,3 +403,8 @@ class LiveTask:
     def idle(self) -> bool:
         awaited = any(not future.done() for future in self.settled)
         return not (self.busy or self.followers or self.readers or awaited or self.dirty or self.in_flight)
+
+
+def _state(head: Head, task: Task) -> TaskState:
+    """The fold's: it may be newer than the head. A direct exchange has no status of its own end."""
+    return head.state if head.hidden or task.status.state is TaskState.UNSPECIFIED else task.status.state

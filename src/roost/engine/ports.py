@@ -7,7 +7,7 @@ door -> Engine -> Committer -> Journal.commit   (many tasks, one fsync)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -62,6 +62,85 @@ class Snapshot(NamedTuple):
     artifacts: bytes
 
 
+class Reservation(NamedTuple):
+    """The right to be the one task, or the one answer, that a message makes."""
+
+    key: bytes
+    """16 bytes: a digest of the scope and the messageId."""
+    fingerprint: str
+    """SHA-256 of the canonical request, hex."""
+    ttl_s: int
+
+
+class Reserved(NamedTuple):
+    """Who has a reservation: the append that brought it."""
+
+    task_id: str
+    seq: int
+    """Of the append's last entry: the task as of then is what the message was answered with at first."""
+    fingerprint: str
+
+
+class PushConfig(NamedTuple):
+    """A webhook of a task: a cursor into its journal."""
+
+    task_id: str
+    id: str
+    sealed: bytes
+    """The TaskPushNotificationConfig as JSON, encrypted: no store knows its secrets."""
+    cursor: int
+    """Seq of the last entry that was delivered, or given up."""
+
+
+class Push(NamedTuple):
+    """A config as the store has it."""
+
+    config: PushConfig
+    agent: str
+    created: int
+    """Milliseconds."""
+    holder: str | None
+    """The worker that delivers it."""
+    due: int | None
+    """Milliseconds: when it is to be looked at next. None at rest: all is delivered and the task waits or is over."""
+    attempts: int
+    """Of the entry after the cursor, that failed."""
+    buried: int
+    """Dead letters in a row."""
+    paused: bool
+    error: str
+    """What went wrong last."""
+
+
+class DeadLetter(NamedTuple):
+    """An entry that a webhook did not take."""
+
+    task_id: str
+    config_id: str
+    seq: int
+    attempts: int
+    error: str
+    time: int
+    """Milliseconds."""
+
+
+class Move(NamedTuple):
+    """What became of a delivery: the new place of a cursor, and when to go on."""
+
+    task_id: str
+    config_id: str
+    cursor: int
+    attempts: int
+    buried: int
+    paused: bool
+    error: str
+    delay_s: float | None
+    """From now to the next look; None: at rest."""
+    keep: bool
+    """The worker goes on holding it; otherwise anyone may take it when it is due."""
+    dead: DeadLetter | None = None
+
+
 class Append(Struct, array_like=True):
     """What one task adds in one commit."""
 
@@ -72,6 +151,14 @@ class Append(Struct, array_like=True):
     create: NewTask | None = None
     head: Head | None = None
     snapshot: Snapshot | None = None
+    reserve: Reservation | None = None
+    """Refused alone, with Taken, if another append has it and it has not run out."""
+    push: PushConfig | None = None
+    """Of a new task: the webhook that came with the message, due at once and held by the head's worker."""
+    goes_on: bool = False
+    """A paused task that works again: its configs at rest are due, held by the head's worker."""
+    turn: bool = False
+    """Of a new task: nobody else can know its context yet, so the turn in it is its own."""
 
 
 class Stored(NamedTuple):
@@ -107,6 +194,17 @@ class StaleFence(Exception):
     """The task has another writer now."""
 
 
+class Taken(Exception):
+    """The message is on record already."""
+
+    def __init__(self, reserved: Reserved) -> None:
+        super().__init__(f"the message is that of task {reserved.task_id}")
+        self.reserved = reserved
+
+
+Refusal = StaleFence | Taken
+
+
 class StoreUnavailable(Exception):
     """The store did not commit; nothing was acknowledged."""
 
@@ -115,12 +213,61 @@ class OutcomeUnknown(StoreUnavailable):
     """Whether the store committed cannot be told: the same group has to be tried again."""
 
 
+class Position(NamedTuple):
+    """How far a reader knows a task."""
+
+    task_id: str
+    seq: int
+    sub: int
+
+
+class Update(NamedTuple):
+    """What a reader does not know yet, with the head as of the same moment."""
+
+    task_id: str
+    head: Head
+    entries: list[Entry]
+
+
+class Adopted(NamedTuple):
+    """A task that this worker may run now."""
+
+    task_id: str
+    fence: int
+    handed_over: bool
+    """Its last worker left it on purpose: nothing went wrong."""
+
+
+class Tombstone(NamedTuple):
+    """What is left of a task whose retention is over."""
+
+    task_id: str
+    scope: Scope
+    state: TaskState
+    status_time: int
+    seq: int
+    chain: bytes
+    """Of its last entry: a copy of the task can still be proven."""
+    pruned: int
+    """Milliseconds."""
+
+
+class Usage(NamedTuple):
+    agent: str
+    tasks: int
+    size: int
+    """Bytes written for the tasks that are kept, about."""
+
+
 class Journal(Protocol):
-    async def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
+    async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
         """Write the group in one transaction and return when it is on disk.
 
-        A stale append is refused alone, the rest is not harmed. StoreUnavailable when
-        nothing of the group was committed.
+        A stale append, or one whose reservation is another's, is refused alone; the rest is not
+        harmed. An append that an earlier try has committed is no refusal: an identical (task,
+        position, fence) counts as success, and so does a reservation that its own task holds.
+        StoreUnavailable when nothing of the group was committed, OutcomeUnknown if that cannot
+        be told.
         """
 
     async def read_task(self, task_id: str) -> Stored | None: ...
@@ -131,6 +278,9 @@ class Journal(Protocol):
     async def read_internal(self, task_id: str) -> list[Entry]:
         """The internal entries of a task, in order."""
 
+    async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
+        """For each task that there is: its head, and up to about `limit` entries after the position, in one read."""
+
     async def list_tasks(self, query: ListQuery) -> Listed: ...
 
     async def probe(self) -> None:
@@ -140,21 +290,130 @@ class Journal(Protocol):
 
 
 class Leases(Protocol):
-    """Who may run a task. Fences only grow: a claim outdates every writer before it."""
+    """Who may run a task. Fences only grow: an adoption outdates every writer before it.
 
-    async def claim(self, task_id: str, worker: str, fence: int) -> int | None:
-        """Take a task over from the holder of `fence`; the new fence, or None if someone was faster."""
+    A worker is alive while its lease is, by the store's clock. In a store for one process all
+    workers but the caller are dead, leases do not run out and turns are free.
+    """
 
-    async def orphans(self, worker: str, agents: Sequence[str], limit: int) -> list[str]:
-        """Tasks of these agents that should be running and whose holder is gone, oldest first."""
+    async def renew(self, worker: str, ttl_s: float) -> bool:
+        """Begin or prolong the worker's lease; False if it had run out, and then it is gone for good."""
+
+    async def leave(self, worker: str) -> None:
+        """End the lease: what the worker still held is for others."""
+
+    async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
+        """Take active tasks of these agents whose worker is None or dead, oldest first; never one twice."""
+
+    async def take_turn(self, task_id: str) -> str | None:
+        """The turn of an active task in its context; None if it is its own now, or the id of a task before it.
+
+        Before it is an active task of the same scope and context that has the turn, or was made earlier.
+        """
+
+    async def ask_cancel(self, task_id: str) -> None:
+        """Leave word for whoever runs the task. Kept until the task is no longer active."""
+
+    async def asked_to_cancel(self, worker: str) -> list[str]:
+        """Active tasks of this worker that are to be cancelled."""
 
 
-class Store(Journal, Leases, Protocol):
+class Reservations(Protocol):
+    async def read_reserved(self, key: bytes) -> Reserved | None:
+        """Who has the reservation, if it has not run out."""
+
+    async def drop_reservations(self, most: int) -> int:
+        """Forget those that ran out, and the oldest of more than `most`; how many."""
+
+
+class Cursors(Protocol):
+    """The webhooks of tasks. What is due and has no living holder is for anyone to hold."""
+
+    async def put_push(self, config: PushConfig, worker: str) -> bool:
+        """Create or replace, due at once and held by `worker`; False if there is no such task."""
+
+    async def read_pushes(self, task_id: str) -> list[Push]:
+        """In the order of their creation."""
+
+    async def delete_push(self, task_id: str, config_id: str) -> bool: ...
+
+    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+        """Take those that are due and whose holder is None or dead, the longest due first."""
+
+    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+        """All in one transaction; False for one that `worker` does not hold (deleted, replaced, taken over).
+
+        One that comes to rest (delay_s None, not paused) although its task has wire entries after
+        the cursor stays due, at once.
+        """
+
+    async def list_pushes(self, *, failing: bool, limit: int) -> list[Push]:
+        """For the operator: all, or those that fail or are paused; the newest first."""
+
+    async def list_dead(self, limit: int) -> list[DeadLetter]:
+        """The newest first."""
+
+    async def retry_pushes(self, task_id: str | None, config_id: str | None) -> int:
+        """Those that are failing or paused go on at once, from their first dead letter; how many.
+
+        The cursor goes back to before the earliest dead letter, and the dead letters are forgotten.
+        """
+
+    async def outbox(self) -> tuple[int, int]:
+        """(configs that are due, dead letters)"""
+
+
+class Records(Protocol):
+    """What is kept, and for how long."""
+
+    async def agents(self) -> list[str]:
+        """Whose tasks there are or were, by name."""
+
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+        """Delete up to `limit` terminal tasks of the agent, and leave tombstones; how many.
+
+        Those whose status is older than `before_ms`, and the oldest beyond the `keep` newest. With
+        their configs and dead letters.
+        """
+
+    async def read_tombstone(self, task_id: str) -> Tombstone | None: ...
+
+    async def add_usage(self, deltas: Sequence[Usage]) -> None: ...
+
+    async def usage(self) -> list[Usage]: ...
+
+    async def oldest(self) -> int | None:
+        """When the oldest task that is kept was made, in milliseconds."""
+
+    def free_bytes(self) -> int | None:
+        """Free space where the store writes; None where only the database knows."""
+
+    def wal_bytes(self) -> int | None: ...
+
+
+class Store(Journal, Leases, Reservations, Cursors, Records, Protocol):
     """All ports in one object, as every backend gives them."""
 
     name: str
     location: str
-    """Where the data is, in words for the banner."""
+    """Where the data is, in words for the banner, without a password."""
+    shared: bool
+    """Several processes may have it open: what one of them does, the others hear of by Wakes."""
+
+    async def open(self) -> None:
+        """Connect and migrate; called once, before anything else."""
+
+
+class Wakes(Protocol):
+    """Tells other processes that tasks have moved. Carries nothing that matters: a lost one costs time only."""
+
+    async def listen(self, heard: Callable[[Sequence[str]], None]) -> None:
+        """Call `heard` with the ids of tasks that others have moved, from now on."""
+
+    def tell(self, task_ids: Sequence[str]) -> None:
+        """Soon, and together with others. Never waits, never raises."""
+
+    async def close(self) -> None: ...
 
 
 class Limits(NamedTuple):

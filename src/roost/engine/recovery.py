@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.ids import now_us
 from roost.engine.live import LiveTask
-from roost.engine.ports import Journal, StoreUnavailable
+from roost.engine.ports import Adopted, Journal, StoreUnavailable
 from roost.engine.run import Run
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
 from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry, Received
-from roost.protocol.errors import InvalidParams, Unavailable
+from roost.protocol.errors import InvalidParams, Moved, Unavailable
 from roost.protocol.fold import fold, new_task
 from roost.protocol.types import Artifact, Part, StreamResponse, Task, TaskState
 
@@ -28,7 +29,10 @@ log = logging.getLogger("roost.engine")
 PAGE = 1000
 ANY_SUB = 2**62
 """Past every internal entry of a seq."""
-ORPHANS = 200
+ORPHANS = 100
+"""Adopted at once: the rest is for others, or for the next look."""
+AT_ONCE = 16
+LOOK_S = 1.0
 MAX_ATTEMPTS = 3
 BACKOFF_S = (0.0, 1.0, 4.0)
 RETRY_S, RETRY_MAX_S = 0.2, 5.0
@@ -84,76 +88,115 @@ async def prepare(journal: Journal, run: Run) -> int:
 
 
 async def recover(engine: Engine) -> None:
-    """Go on with every task whose worker is gone, as soon as the store lets us."""
+    """Go on with every task whose worker is gone: at the start, and where others may die, for ever."""
     delay = RETRY_S
-    begun: list[str] = []
+    worker = engine.worker
+    begun: dict[str, Adopted] = {}
     while engine.accepting:
+        if worker != engine.worker:
+            begun.clear()  # adopted under a name that we lost: for whoever finds them
+            worker = engine.worker
         try:
             await _recover(engine, begun)
-            return
+            if not engine.store.shared:
+                return
+            delay = RETRY_S
+            await asyncio.sleep(LOOK_S * random.uniform(0.7, 1.3))  # noqa: S311  # replicas must not march in step
         except (StoreUnavailable, Unavailable) as error:
             log.error("interrupted tasks cannot be taken up yet, trying again in %g s: %s", delay, error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX_S)
+        except Exception:
+            log.exception("interrupted tasks cannot be taken up yet")
+            await asyncio.sleep(RETRY_MAX_S)
 
 
-async def _recover(engine: Engine, begun: list[str]) -> None:
-    """`begun` are those that may be ours already, and so no orphans, but do not run."""
+async def _recover(engine: Engine, begun: dict[str, Adopted]) -> None:
+    """`begun` are those that are ours already, but do not run yet."""
     agents = list(engine.runner.lanes)
-    tried: set[str] = set()
-    while agents and engine.accepting:
-        orphans = [*begun, *await engine.store.orphans(engine.worker, agents, ORPHANS)]
-        fresh = [task_id for task_id in dict.fromkeys(orphans) if task_id not in tried]
-        if not fresh:
+    while agents and engine.accepting and engine.lease.held:
+        adopted = await engine.store.adopt(engine.worker, agents, ORPHANS)
+        begun.update({task.task_id: task for task in adopted})
+        if not begun:
             return
-        for task_id in fresh:
-            tried.add(task_id)
-            if task_id not in begun:
-                begun.append(task_id)
-            try:
-                await _take_over(engine, task_id)
-            except (StoreUnavailable, Unavailable):
-                raise
-            except Exception:
-                log.exception("task %s cannot be taken up; the others are", task_id)
-            begun.remove(task_id)
+        gate = asyncio.Semaphore(AT_ONCE)
+        results = await asyncio.gather(
+            *(_begin(engine, task, begun, gate) for task in list(begun.values())), return_exceptions=True
+        )
+        loop = asyncio.get_running_loop()
+        for result in results:
+            if isinstance(result, Ready):  # in the order of their acceptance: they may be turns of one context
+                loop.call_later(result.delay_s, _resubmit, engine, result.run)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
 
-async def _take_over(engine: Engine, task_id: str) -> None:
+class Ready(NamedTuple):
+    """A run that has learnt what was before it; its task is held for it."""
+
+    run: Run
+    delay_s: float
+
+
+async def _begin(engine: Engine, adopted: Adopted, begun: dict[str, Adopted], gate: asyncio.Semaphore) -> Ready | None:
+    ready = None
+    async with gate:
+        try:
+            ready = await _take_over(engine, adopted)
+        except Moved:
+            pass  # another host has it
+        except (StoreUnavailable, Unavailable):
+            raise
+        except Exception:
+            log.exception("task %s cannot be taken up; the others are", adopted.task_id)
+        begun.pop(adopted.task_id, None)
+    return ready
+
+
+async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
+    task_id = adopted.task_id
     live = await engine.load(task_id)
     if live is None:
-        return
+        return None
     try:
-        fence = await engine.store.claim(task_id, engine.worker, live.fence)
-        if fence is None:
-            live.lost = True
-            return
-        handed_over = live.worker is None
-        live.fence = live.held_fence = fence
+        if live.fence > adopted.fence or live.dirty or live.in_flight:
+            return None  # someone has done something to it since
+        live.fence = live.held_fence = adopted.fence
         live.worker = engine.worker
         lane = engine.runner.lanes[live.new.scope.agent]
         run = Run(live, lane.hosted, [])
+        run.has_turn = not engine.store.shared
         attempts = await prepare(engine.store, run)
         if live.hidden:
             live.show()
+        if engine.pusher is not None:
+            await engine.pusher.hold_task(task_id)
+        engine.stats.adopted["handed over" if adopted.handed_over else "worker lost"] += 1
         if attempts >= (MAX_ATTEMPTS if lane.hosted.profile.resume else 1):
             _interrupted(run, attempts)
-            return
+            return None
         if lane.hosted.profile.resume:
             await _replace_unrecorded(engine.store, run)
-            if not handed_over:
+            if not adopted.handed_over:
                 live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(attempts + 1, engine.worker))
                 await live.commit()
-            how = "handed over" if handed_over else f"its worker was lost, attempt {attempts + 1}"
+            how = "handed over" if adopted.handed_over else f"its worker was lost, attempt {attempts + 1}"
             log.info("task %s goes on: %s", task_id, how, extra=run.about)
         live.busy += 1
-        asyncio.get_running_loop().call_later(BACKOFF_S[attempts], _resubmit, engine, live, run)
+        return Ready(run, BACKOFF_S[attempts])
     finally:
         engine.unhold(live)
 
 
-def _resubmit(engine: Engine, live: LiveTask, run: Run) -> None:
-    if engine.accepting and live.state in (TaskState.SUBMITTED, TaskState.WORKING):
+def _resubmit(engine: Engine, run: Run) -> None:
+    live = run.live
+    if (
+        engine.accepting
+        and engine.owns(live)
+        and not live.lost
+        and live.state in (TaskState.SUBMITTED, TaskState.WORKING)
+    ):
         engine.runner.submit(engine.runner.lanes[live.new.scope.agent], run)
     engine.unhold(live)
 
@@ -192,14 +235,15 @@ async def resume_stream(engine: Engine, live: LiveTask, last: int) -> Stream:
         raise InvalidParams(
             f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"
         )
-    task = await _as_of(engine.store, live, last)
+    task = await as_of(engine.store, live, last)
     return Stream(Answer(task_bytes(task), None), None, engine.follow(live, last, SUBSCRIBE_ENDS))
 
 
-async def _as_of(journal: Journal, live: LiveTask, last: int) -> Task:
+async def as_of(journal: Journal, live: LiveTask, last: int) -> Task:
+    """The task as it was at entry `last`."""
     task = new_task(live.new.id, live.new.context_id)
     async for page in _pages(journal, live.new.id):
-        fold(task, [entry for entry in page if entry.seq <= last])
+        fold(task, [entry for entry in page if (entry.seq, entry.sub) <= (last, 0)])
         if page[-1].seq > last:
             break
     return task

@@ -69,6 +69,10 @@ class Run:
     decision: asyncio.Future[bytes | None] | None = None
     """Of a direct agent: the reply, or None when it became a task."""
     join_timer: asyncio.TimerHandle | None = None
+    has_turn = True
+    """Nobody else runs in its context; otherwise the store has to be asked."""
+    queueing: asyncio.Task[None] | None = None
+    """Waits for the turn."""
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
 

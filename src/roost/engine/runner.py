@@ -7,30 +7,39 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from roost.engine.ids import new_id, now_us
 from roost.engine.lane import Lane
 from roost.engine.live import IllegalTransition, LiveTask
-from roost.engine.ports import HostedAgent
+from roost.engine.ports import HostedAgent, StoreUnavailable
 from roost.engine.run import Run, Unwind
 from roost.protocol import entries as kinds
 from roost.protocol.entries import AttemptRecord
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import Part, TaskState
 
+if TYPE_CHECKING:
+    from roost.engine.engine import Engine
+
 log = logging.getLogger("roost.engine")
 
 CANCEL_FORCED_S = 30.0
+TURN_S, TURN_MAX_S = 0.02, 0.5
+"""Between two looks whether a task on another host has left the context."""
 
 
 class Runner:
-    def __init__(self, worker: str, released: Callable[[LiveTask], None]) -> None:
-        self.worker = worker
+    def __init__(self, engine: Engine, released: Callable[[LiveTask], None]) -> None:
+        self.engine = engine
         self.released = released
         self.lanes: dict[str, Lane] = {}
         self.runs: dict[str, tuple[Lane, Run]] = {}
         """By task id: every run that is running or waits."""
+        self.draining = False
+        """Nothing more begins."""
         self.closing = False
+        """What runs is stopped, and left to others."""
 
     def add(self, hosted: HostedAgent) -> None:
         self.lanes[hosted.profile.id] = Lane(hosted, self._launch)
@@ -38,7 +47,31 @@ class Runner:
     def submit(self, lane: Lane, run: Run) -> None:
         run.live.busy += 1
         self.runs[run.live.new.id] = (lane, run)
-        lane.submit(run)
+        if run.has_turn or run.hosted.profile.parallel:
+            lane.submit(run)
+        else:
+            lane.waiting += 1
+            run.queueing = asyncio.get_running_loop().create_task(self._queue(lane, run))
+            run.queueing.add_done_callback(lambda _: lane.left_queue())
+
+    async def _queue(self, lane: Lane, run: Run) -> None:
+        """Wait for the turn of the task in its context, among all hosts."""
+        delay = TURN_S
+        while not run.cancelled and not run.live.lost:
+            try:
+                before = await self.engine.store.take_turn(run.live.new.id)
+            except StoreUnavailable as error:
+                log.warning("task %s waits for its turn: %s", run.live.new.id, error, extra=run.about)
+            else:
+                if before is None:
+                    run.has_turn = True
+                    run.queueing = None
+                    lane.submit(run)
+                    return
+            await asyncio.sleep(delay)
+            delay = min(delay * 1.5, TURN_MAX_S)
+        if run.live.lost:
+            self._release(run)
 
     def cancel(self, task_id: str) -> bool:
         """Begin to stop a run; False if there is none. The journal will say CANCELED."""
@@ -49,6 +82,11 @@ class Runner:
         if run.cancelled:
             return True
         run.cancelled = True
+        if run.queueing is not None:
+            run.queueing.cancel()
+            self._finish(run, TaskState.CANCELED)
+            self._release(run)
+            return True
         if lane.withdraw(run):
             self._finish(run, TaskState.CANCELED)
             self._release(run)
@@ -58,12 +96,33 @@ class Runner:
         run.stopping = loop.create_task(self._stop(run))
         return True
 
+    async def finish(self, grace_s: float) -> None:
+        """Begin nothing more, and give what runs the time to end."""
+        self.draining = True
+        tasks = [run.task for _, run in self.runs.values() if run.task is not None]
+        if tasks and grace_s > 0:
+            await asyncio.wait(tasks, timeout=grace_s)
+
+    def abandon(self) -> None:
+        """All that runs is another's now."""
+        for lane, run in list(self.runs.values()):
+            run.dead = True
+            if run.queueing is not None:
+                run.queueing.cancel()  # and it is released here: nobody else does
+                self._release(run)
+            elif lane.withdraw(run):
+                self._release(run)
+            elif run.task is not None:
+                run.task.cancel()
+
     async def close(self) -> list[LiveTask]:
         """Stop all runs without ending their tasks: the journal has what is needed to go on."""
-        self.closing = True
+        self.draining = self.closing = True
         lives = [run.live for _, run in self.runs.values()]
         tasks = [run.task for _, run in self.runs.values() if run.task is not None]
         for _, run in self.runs.values():
+            if run.queueing is not None:
+                run.queueing.cancel()
             run.dead = run.hosted.profile.resume  # it will be called again: what it says at its end counts for nothing
         for task in tasks:
             task.cancel()
@@ -74,7 +133,7 @@ class Runner:
         return lives
 
     def _launch(self, lane: Lane, run: Run) -> None:
-        if self.closing:
+        if self.draining:
             return  # it stays in the journal, for the next host
         run.task = asyncio.get_running_loop().create_task(self._serve(lane, run))
 
@@ -105,7 +164,7 @@ class Runner:
         live = run.live
         if not run.hosted.profile.resume:
             # Such an agent is never called twice for one message: after a crash this entry says that it was called.
-            live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.worker))
+            live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.engine.worker))
             await live.commit()
         run.begun = True
         undecided = run.decision is not None and not run.decision.done()
@@ -189,7 +248,7 @@ class Runner:
             self._finish(run, TaskState.COMPLETED)
 
     def _left(self, run: Run) -> bool:
-        """The host stops, and the task is for the next one to go on with."""
+        """The host has stopped it, and the task is for the next one to go on with."""
         return self.closing and run.hosted.profile.resume
 
     def _finish(self, run: Run, state: TaskState, text: str | None = None) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from email.utils import formatdate
 from typing import NamedTuple
 
+from roost.engine.idempotency import EXTENSION as IDEMPOTENCY
 from roost.engine.ports import Profile
 from roost.protocol.codec import encode
 from roost.protocol.types import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill
@@ -21,6 +22,11 @@ HOST_EXTENSIONS = (
     AgentExtension(
         uri=STREAM_RESUME,
         description="SSE events carry ids; SubscribeToTask with Last-Event-ID goes on after that event.",
+    ),
+    AgentExtension(
+        uri=IDEMPOTENCY,
+        description="A message sent again with its messageId is answered as it was the first time, and makes no second"
+        " task; with another content it is refused.",
     ),
 )
 
@@ -44,7 +50,7 @@ def agent_card(profile: Profile, base: str) -> AgentCard:
         supported_interfaces=_interfaces(profile.id, base),
         capabilities=AgentCapabilities(
             streaming=profile.streaming,
-            push_notifications=False,
+            push_notifications=True,
             extended_agent_card=False,
             extensions=extensions_of(profile),
         ),
@@ -81,7 +87,7 @@ def fleet_card(profiles: list[Profile], base: str, version: str) -> AgentCard:
             interface for profile in profiles for interface in _interfaces(profile.id, f"{base}/agents/{profile.id}")
         ],
         capabilities=AgentCapabilities(
-            streaming=True, push_notifications=False, extended_agent_card=False, extensions=[*HOST_EXTENSIONS, members]
+            streaming=True, push_notifications=True, extended_agent_card=False, extensions=[*HOST_EXTENSIONS, members]
         ),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],

@@ -6,7 +6,8 @@ A2AError
 │   ExtensionSupportRequired, VersionNotSupported        A2A's own (section 5.4)
 ├── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError
 │                                                        JSON-RPC's own (section 9.5)
-└── AgentNotFound, RouteNotFound, MethodNotAllowed, Forbidden, PayloadTooLarge, TooManyRequests, Unavailable
+└── AgentNotFound, RouteNotFound, MethodNotAllowed, Forbidden, PayloadTooLarge, TooManyRequests, Unavailable,
+    Moved, IdempotencyKeyReused, MessageIdMalformed
                                                          the host's
 """
 
@@ -173,3 +174,26 @@ class TooManyRequests(HostError):
 class Unavailable(HostError):
     code, http, grpc, reason, rpc_http = -32030, 503, "UNAVAILABLE", "UNAVAILABLE", 503
     title = "Temporarily unavailable"
+
+
+class Moved(Unavailable):
+    """Another process writes the task now; what was asked of it can be asked again."""
+
+    code, reason = -32031, "TASK_MOVED"
+    title = "The task moved to another writer; try again"
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        super().__init__(message, **{"retry_after": 1, **details})
+
+
+class IdempotencyKeyReused(HostError):
+    """Of idempotency/v1 (contracts of agentic-sandbox)."""
+
+    code, http, grpc = -32422, 422, "FAILED_PRECONDITION"
+    reason = "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_PAYLOAD"
+    title = "The messageId was used before, with another message"
+
+
+class MessageIdMalformed(HostError):
+    code, http, grpc, reason = -32032, 400, "INVALID_ARGUMENT", "IDEMPOTENCY_MESSAGE_ID_MALFORMED"
+    title = "This messageId cannot be a key"

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Sequence
 
 from roost.engine.ports import (
     COUNT_CAP,
+    Adopted,
     Append,
+    DeadLetter,
     Head,
     Listed,
     ListQuery,
+    Move,
     NewTask,
+    Position,
+    Push,
+    PushConfig,
+    Refusal,
+    Reserved,
     Snapshot,
     StaleFence,
     Stored,
+    Taken,
+    Tombstone,
+    Update,
+    Usage,
 )
 from roost.protocol.entries import Entry
-from roost.protocol.states import ACTIVE
+from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState
 
 
@@ -32,25 +45,54 @@ class _Row:
 class MemoryStore:
     name = "memory"
     location = "memory (nothing is kept)"
+    shared = False
 
     def __init__(self) -> None:
         self.rows: dict[str, _Row] = {}
+        self.reserved: dict[bytes, tuple[Reserved, float]] = {}
+        """With the time when it runs out."""
+        self.pushes: dict[tuple[str, str], Push] = {}
+        self.dead: list[DeadLetter] = []
+        self.tombstones: dict[str, Tombstone] = {}
+        self.kept: dict[str, Usage] = {}
+        self.to_cancel: set[str] = set()
 
-    async def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
+    async def open(self) -> None:
+        return None
+
+    async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
         return [self._append(append) for append in group]
 
-    def _append(self, append: Append) -> StaleFence | None:
+    def _append(self, append: Append) -> Refusal | None:
         row = self.rows.get(append.task_id)
+        taken = None if append.reserve is None else self._reserved(append.reserve.key)
+        if taken is not None and taken.task_id != append.task_id:
+            return Taken(taken)
+        again = row is not None and append.create is not None
         if append.create is not None and append.head is not None and row is None:
             row = self.rows[append.task_id] = _Row(append.create, append.head)
-        elif row is None or row.head.fence != append.fence:
+        elif row is None:
             return StaleFence(append.task_id)
+        elif row.head.fence != append.fence:
+            if not _is_done(row, append):
+                return StaleFence(append.task_id)
+            again = True
         last = row.entries[-1][:2] if row.entries else (-1, 0)
         row.entries.extend(entry for entry in append.entries if entry[:2] > last)
         if append.head is not None:
             row.head = append.head
         if append.snapshot is not None:
             row.snapshot = append.snapshot
+        if append.reserve is not None and taken is None:
+            reserved = Reserved(append.task_id, append.entries[-1].seq, append.reserve.fingerprint)
+            self.reserved.pop(append.reserve.key, None)  # what replaces one that ran out is the newest
+            self.reserved[append.reserve.key] = (reserved, time.time() + append.reserve.ttl_s)
+        if append.push is not None and not again:
+            self._put(append.push, row.head.worker)
+        if append.goes_on and not again:
+            for key, push in self.pushes.items():
+                if key[0] == append.task_id and push.due is None and not push.paused:
+                    self.pushes[key] = push._replace(due=_now_ms(), holder=row.head.worker)
         return None
 
     async def read_task(self, task_id: str) -> Stored | None:
@@ -92,27 +134,216 @@ class MemoryStore:
             rows = [row for row in rows if (-row.head.status_time, row.new.id) > (-status_time, task_id)]
         return Listed([_stored(row, query.artifacts) for row in rows[: query.limit]], total)
 
-    async def claim(self, task_id: str, worker: str, fence: int) -> int | None:
-        row = self.rows.get(task_id)
-        if row is None or row.head.fence != fence:
-            return None
-        row.head = row.head._replace(worker=worker, fence=fence + 1)
-        return fence + 1
+    async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
+        found = []
+        for task_id, seq, sub in positions:
+            row = self.rows.get(task_id)
+            if row is not None:
+                entries = await self.read_entries(task_id, seq, limit, wire=False, sub=sub)
+                found.append(Update(task_id, row.head, entries))
+        return found
 
-    async def orphans(self, worker: str, agents: Sequence[str], limit: int) -> list[str]:
+    # Leases: there is no other process
+
+    async def renew(self, worker: str, ttl_s: float) -> bool:
+        return True
+
+    async def leave(self, worker: str) -> None:
+        return None
+
+    async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         found = [
             row
             for row in self.rows.values()
             if row.head.state in ACTIVE and row.head.worker != worker and row.new.scope.agent in agents
         ]
         found.sort(key=lambda row: (row.new.created, row.new.id))
-        return [row.new.id for row in found[:limit]]
+        adopted = [Adopted(row.new.id, row.head.fence + 1, row.head.worker is None) for row in found[:limit]]
+        for row in found[:limit]:
+            row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
+        return adopted
+
+    async def take_turn(self, task_id: str) -> str | None:
+        return None
+
+    async def ask_cancel(self, task_id: str) -> None:
+        self.to_cancel.add(task_id)
+
+    async def asked_to_cancel(self, worker: str) -> list[str]:
+        self.to_cancel = {task_id for task_id in self.to_cancel if self._active(task_id)}
+        return [task_id for task_id in self.to_cancel if self.rows[task_id].head.worker == worker]
+
+    def _active(self, task_id: str) -> bool:
+        return task_id in self.rows and self.rows[task_id].head.state in ACTIVE
+
+    # Reservations
+
+    async def read_reserved(self, key: bytes) -> Reserved | None:
+        return self._reserved(key)
+
+    def _reserved(self, key: bytes) -> Reserved | None:
+        found = self.reserved.get(key)
+        return found[0] if found is not None and found[1] > time.time() else None
+
+    async def drop_reservations(self, most: int) -> int:
+        before = len(self.reserved)
+        now = time.time()
+        kept = [(key, value) for key, value in self.reserved.items() if value[1] > now]
+        self.reserved = dict(kept[max(0, len(kept) - most) :])
+        return before - len(self.reserved)
+
+    # Cursors
+
+    def _put(self, config: PushConfig, worker: str | None) -> None:
+        row = self.rows[config.task_id]
+        self.pushes[config.task_id, config.id] = Push(
+            config, row.new.scope.agent, _now_ms(), worker, _now_ms(), 0, 0, False, ""
+        )
+
+    async def put_push(self, config: PushConfig, worker: str) -> bool:
+        if config.task_id not in self.rows:
+            return False
+        replaced = self.pushes.get((config.task_id, config.id))
+        self._put(config, worker)
+        if replaced is not None:
+            key = (config.task_id, config.id)
+            self.pushes[key] = self.pushes[key]._replace(created=replaced.created)
+        return True
+
+    async def read_pushes(self, task_id: str) -> list[Push]:
+        return [push for key, push in self.pushes.items() if key[0] == task_id]
+
+    async def delete_push(self, task_id: str, config_id: str) -> bool:
+        self.dead = [letter for letter in self.dead if letter[:2] != (task_id, config_id)]
+        return self.pushes.pop((task_id, config_id), None) is not None
+
+    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+        now = _now_ms()
+        due = [
+            (push.due, key)
+            for key, push in self.pushes.items()
+            if push.due is not None and push.due <= now and push.holder != worker and push.agent in agents
+        ]
+        keys = [key for _, key in sorted(due)[:limit]]
+        for key in keys:
+            self.pushes[key] = self.pushes[key]._replace(holder=worker)
+        return [self.pushes[key] for key in keys]
+
+    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+        return [self._move(worker, move) for move in moves]
+
+    def _move(self, worker: str, move: Move) -> bool:
+        key = (move.task_id, move.config_id)
+        push = self.pushes.get(key)
+        if push is None or push.holder != worker:
+            return False
+        due = None if move.delay_s is None else _now_ms() + round(move.delay_s * 1000)
+        if due is None and not move.paused and self.rows[move.task_id].entries[-1].seq > move.cursor:
+            due = _now_ms()
+        self.pushes[key] = push._replace(
+            config=push.config._replace(cursor=move.cursor),
+            holder=worker if move.keep else None,
+            due=due,
+            attempts=move.attempts,
+            buried=move.buried,
+            paused=move.paused,
+            error=move.error,
+        )
+        if move.dead is not None:
+            self.dead.append(move.dead)
+        return True
+
+    async def list_pushes(self, *, failing: bool, limit: int) -> list[Push]:
+        found = [push for push in self.pushes.values() if not failing or push.attempts or push.buried or push.paused]
+        return found[::-1][:limit]
+
+    async def list_dead(self, limit: int) -> list[DeadLetter]:
+        return self.dead[::-1][:limit]
+
+    async def retry_pushes(self, task_id: str | None, config_id: str | None) -> int:
+        count = 0
+        for key, push in self.pushes.items():
+            chosen = task_id in (None, key[0]) and config_id in (None, key[1])
+            letters = [letter.seq for letter in self.dead if letter[:2] == key]
+            if not chosen or not (letters or push.attempts or push.buried or push.paused):
+                continue
+            cursor = min([push.config.cursor, *(seq - 1 for seq in letters)])
+            self.pushes[key] = push._replace(
+                config=push.config._replace(cursor=cursor),
+                holder=None,
+                due=_now_ms(),
+                attempts=0,
+                buried=0,
+                paused=False,
+                error="",
+            )
+            self.dead = [letter for letter in self.dead if letter[:2] != key]
+            count += 1
+        return count
+
+    async def outbox(self) -> tuple[int, int]:
+        return sum(push.due is not None for push in self.pushes.values()), len(self.dead)
+
+    # Records
+
+    async def agents(self) -> list[str]:
+        return sorted({row.new.scope.agent for row in self.rows.values()})
+
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+        over = [row for row in self.rows.values() if row.new.scope.agent == agent and row.head.state in TERMINAL]
+        over.sort(key=lambda row: (row.head.status_time, row.new.id))
+        spare = len(over) - keep if keep is not None else 0
+        gone = [
+            row
+            for index, row in enumerate(over)
+            if index < spare or (before_ms is not None and row.head.status_time < before_ms)
+        ][:limit]
+        for row in gone:
+            last = row.entries[-1]
+            self.tombstones[row.new.id] = Tombstone(
+                row.new.id, row.new.scope, row.head.state, row.head.status_time, last.seq, last.chain, _now_ms()
+            )
+            del self.rows[row.new.id]
+            self.pushes = {key: push for key, push in self.pushes.items() if key[0] != row.new.id}
+            self.dead = [letter for letter in self.dead if letter.task_id != row.new.id]
+        return len(gone)
+
+    async def read_tombstone(self, task_id: str) -> Tombstone | None:
+        return self.tombstones.get(task_id)
+
+    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+        for agent, tasks, size in deltas:
+            kept = self.kept.get(agent, Usage(agent, 0, 0))
+            self.kept[agent] = Usage(agent, kept.tasks + tasks, kept.size + size)
+
+    async def usage(self) -> list[Usage]:
+        return list(self.kept.values())
+
+    async def oldest(self) -> int | None:
+        return min((row.new.created // 1000 for row in self.rows.values()), default=None)
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def wal_bytes(self) -> int | None:
+        return None
 
     async def probe(self) -> None:
         return None
 
     async def close(self) -> None:
         self.rows.clear()
+
+
+def _is_done(row: _Row, append: Append) -> bool:
+    """It raised the fence itself, in an earlier try whose answer was lost."""
+    if append.head is None or not append.entries or append.head.fence != row.head.fence:
+        return False
+    return append.entries[-1] in row.entries[-len(append.entries) :]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _stored(row: _Row, artifacts: bool = True) -> Stored:

@@ -1,89 +1,199 @@
-"""The SQLite schema. A newer one than this release knows is refused.
+"""The SQLite schema, and how a file of an older release comes to it.
 
 Made for few B-tree operations per task, which is what a durable message costs: see
 docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment), and the
 snapshot that the commit brings is in it. A task is in the indexes for listing only while nobody
 works on it; active ones have an index of their own. The indexes end with what the conditions on
 them name, so that counting reads nothing else.
+
+Two numbers in `meta` say what a file is:
+
+- `version`: the oldest schema whose code can work with the file. A release refuses one beyond
+  its own, so it is raised only by a step that would break the release before.
+- `schema`: how far the file is migrated (absent in files of schema 1). A newer release's file
+  with a `version` that this one knows is used as it is.
+
+A step is never edited once it is released. What older code has to go on with: `tasks` and
+`segments` keep their columns, because schema 1's code inserts without naming them.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
 
+from roost.protocol.states import TERMINAL
 from roost.protocol.types import TaskState
 
-VERSION = 1
+VERSION = 2
 
 CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
 """States are stored as the numbers that the protocol gives them: 1 and 2 are SUBMITTED and WORKING."""
+OVER = sorted(CODE_OF[state] for state in TERMINAL)
 
 ACTIVE, LISTED, UNLISTED = 0, 1, 2
 """tasks.place: which index a task is in. Active ones, settled ones, and direct exchanges that are over."""
 
-STATEMENTS = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    "INSERT INTO meta VALUES ('version', 1), ('probes', 0)",
-    """CREATE TABLE scopes (
-        id INTEGER PRIMARY KEY,
-        tenant TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        agent TEXT NOT NULL,
-        UNIQUE (tenant, owner, agent)
-    )""",
-    """CREATE TABLE tasks (
-        id TEXT PRIMARY KEY,
-        scope INTEGER NOT NULL,
-        context_id TEXT NOT NULL,
-        created INTEGER NOT NULL,
-        state INTEGER NOT NULL,
-        status_time INTEGER NOT NULL,
-        worker TEXT,
-        fence INTEGER NOT NULL,
-        hidden INTEGER NOT NULL,
-        place INTEGER NOT NULL
-    ) WITHOUT ROWID""",
-    """CREATE TABLE segments (
-        task_id TEXT NOT NULL,
-        last_seq INTEGER NOT NULL,
-        last_sub INTEGER NOT NULL,
-        internal INTEGER NOT NULL,
-        entries BLOB NOT NULL,
-        body BLOB,
-        artifacts BLOB
-    )""",
-    "CREATE UNIQUE INDEX segments_of_task ON segments (task_id, last_seq, last_sub)",
-    f"CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id, state, hidden, place) WHERE place = {ACTIVE}",
-    f"CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id, place) WHERE place = {LISTED}",
-    f"""CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state, place)
-        WHERE place = {LISTED}""",
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+        "INSERT INTO meta VALUES ('version', 1), ('probes', 0)",
+        """CREATE TABLE scopes (
+            id INTEGER PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            UNIQUE (tenant, owner, agent)
+        )""",
+        """CREATE TABLE tasks (
+            id TEXT PRIMARY KEY,
+            scope INTEGER NOT NULL,
+            context_id TEXT NOT NULL,
+            created INTEGER NOT NULL,
+            state INTEGER NOT NULL,
+            status_time INTEGER NOT NULL,
+            worker TEXT,
+            fence INTEGER NOT NULL,
+            hidden INTEGER NOT NULL,
+            place INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE segments (
+            task_id TEXT NOT NULL,
+            last_seq INTEGER NOT NULL,
+            last_sub INTEGER NOT NULL,
+            internal INTEGER NOT NULL,
+            entries BLOB NOT NULL,
+            body BLOB,
+            artifacts BLOB
+        )""",
+        "CREATE UNIQUE INDEX segments_of_task ON segments (task_id, last_seq, last_sub)",
+        """CREATE INDEX tasks_active ON tasks (scope, status_time DESC, id, state, hidden, place)
+            WHERE place = 0""",
+        """CREATE INDEX tasks_by_state ON tasks (scope, state, status_time DESC, id, place)
+            WHERE place = 1""",
+        """CREATE INDEX tasks_by_context ON tasks (scope, context_id, status_time DESC, id, state, place)
+            WHERE place = 1""",
+    ),
+    (
+        # A direct exchange that is over is in no other index, and its retention ends too.
+        "CREATE INDEX tasks_unlisted ON tasks (scope, state, status_time DESC, id, place) WHERE place = 2",
+        # Only ever appended to, and dropped from its front: the keys are looked up in the host's memory.
+        """CREATE TABLE reservations (
+            id INTEGER PRIMARY KEY,
+            key BLOB NOT NULL,
+            task_id TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            fingerprint TEXT NOT NULL,
+            expires INTEGER NOT NULL
+        )""",
+        """CREATE TABLE pushes (
+            task_id TEXT NOT NULL,
+            id TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            sealed BLOB NOT NULL,
+            cursor INTEGER NOT NULL,
+            created INTEGER NOT NULL,
+            holder TEXT,
+            due INTEGER,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            buried INTEGER NOT NULL DEFAULT 0,
+            paused INTEGER NOT NULL DEFAULT 0,
+            error TEXT NOT NULL DEFAULT '',
+            UNIQUE (task_id, id)
+        )""",
+        "CREATE INDEX pushes_due ON pushes (due, holder, agent) WHERE due IS NOT NULL",
+        """CREATE TABLE dead_letters (
+            task_id TEXT NOT NULL,
+            config_id TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            attempts INTEGER NOT NULL,
+            error TEXT NOT NULL,
+            time INTEGER NOT NULL,
+            UNIQUE (task_id, config_id, seq)
+        )""",
+        """CREATE TABLE tombstones (
+            task_id TEXT PRIMARY KEY,
+            scope INTEGER NOT NULL,
+            state INTEGER NOT NULL,
+            status_time INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            chain BLOB NOT NULL,
+            pruned INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE usage (
+            agent TEXT PRIMARY KEY,
+            tasks INTEGER NOT NULL,
+            size INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+    ),
 )
 
-APPEND_COLUMNS = (
+_APPEND = (
     "task_id, state, status_time, worker, fence, hidden, place, scope, context_id, created,"
     " last_seq, last_sub, internal, entries, body, artifacts"
 )
+_RESERVE = "reserve_id, reserve_key, fingerprint, expires"
+_PUSH = "push_id, sealed, cursor, pushed, goes_on"
 
-TRIGGER = (
-    f"CREATE TEMP VIEW appends AS SELECT {', '.join(f'NULL AS {name.strip()}' for name in APPEND_COLUMNS.split(','))}",
-    """CREATE TEMP TRIGGER append INSTEAD OF INSERT ON appends WHEN NEW.task_id IS NOT NULL BEGIN
-        INSERT OR IGNORE INTO tasks
-            SELECT NEW.task_id, NEW.scope, NEW.context_id, NEW.created, NEW.state, NEW.status_time, NEW.worker,
-                NEW.fence, NEW.hidden, NEW.place
-            WHERE NEW.created IS NOT NULL;
-        UPDATE tasks SET state = NEW.state, status_time = NEW.status_time, worker = NEW.worker, fence = NEW.fence,
-                hidden = NEW.hidden, place = NEW.place
-            WHERE id = NEW.task_id AND NEW.created IS NULL AND NEW.state IS NOT NULL;
-        INSERT OR IGNORE INTO segments
-            SELECT NEW.task_id, NEW.last_seq, NEW.last_sub, NEW.internal, NEW.entries, NEW.body, NEW.artifacts
-            WHERE NEW.entries IS NOT NULL;
-    END""",
-)
-"""A row of `appends` is what one task adds in one commit, so that a whole group is one statement.
-
-A row that is there already is the commit's own: an earlier try whose answer was lost.
+_KEEP = """
+    INSERT OR IGNORE INTO tasks
+        SELECT NEW.task_id, NEW.scope, NEW.context_id, NEW.created, NEW.state, NEW.status_time, NEW.worker,
+            NEW.fence, NEW.hidden, NEW.place
+        WHERE NEW.created IS NOT NULL;
+    UPDATE tasks SET state = NEW.state, status_time = NEW.status_time, worker = NEW.worker, fence = NEW.fence,
+            hidden = NEW.hidden, place = NEW.place
+        WHERE id = NEW.task_id AND NEW.created IS NULL AND NEW.state IS NOT NULL;
+    INSERT OR IGNORE INTO segments
+        SELECT NEW.task_id, NEW.last_seq, NEW.last_sub, NEW.internal, NEW.entries, NEW.body, NEW.artifacts
+        WHERE NEW.entries IS NOT NULL;
 """
+_TAKE = """
+    INSERT OR IGNORE INTO reservations
+        SELECT NEW.reserve_id, NEW.reserve_key, NEW.task_id, NEW.last_seq, NEW.fingerprint, NEW.expires
+        WHERE NEW.reserve_id IS NOT NULL;
+"""
+_CALL = """
+    INSERT OR IGNORE INTO pushes (task_id, id, agent, sealed, cursor, created, holder, due)
+        SELECT NEW.task_id, NEW.push_id, agent, NEW.sealed, NEW.cursor, NEW.pushed, NEW.worker, NEW.pushed
+        FROM scopes WHERE id = NEW.scope AND NEW.push_id IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = NEW.task_id);
+    UPDATE pushes SET due = NEW.goes_on, holder = NEW.worker
+        WHERE task_id = NEW.task_id AND due IS NULL AND paused = 0 AND NEW.goes_on IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM segments
+                WHERE task_id = NEW.task_id AND last_seq = NEW.last_seq AND last_sub = NEW.last_sub);
+"""
+
+
+class View(NamedTuple):
+    """A row of a view is what one task adds in one commit, so that a whole group is one statement.
+
+    A row that is there already is the commit's own: an earlier try whose answer was lost. Each
+    statement in a trigger costs every row of a group, hence three views: most groups need the
+    first two only.
+    """
+
+    name: str
+    columns: str
+    work: str
+
+    @property
+    def width(self) -> int:
+        return self.columns.count(",") + 1
+
+    @property
+    def statements(self) -> tuple[str, str]:
+        columns = ", ".join(f"NULL AS {name.strip()}" for name in self.columns.split(","))
+        return (
+            f"CREATE TEMP VIEW {self.name} AS SELECT {columns}",
+            f"""CREATE TEMP TRIGGER {self.name}_inserted INSTEAD OF INSERT ON {self.name}
+                WHEN NEW.task_id IS NOT NULL BEGIN {self.work} END""",
+        )
+
+
+APPENDS = View("appends", _APPEND, _KEEP)
+RESERVING = View("reserving", f"{_APPEND}, {_RESERVE}", _KEEP + _TAKE)
+PUSHING = View("pushing", f"{_APPEND}, {_RESERVE}, {_PUSH}", _CALL + _KEEP + _TAKE)
 
 
 def place_of(state: TaskState, hidden: bool) -> int:
@@ -96,17 +206,37 @@ class NewerSchema(Exception):
     """The journal was written by a newer release."""
 
 
+class NotAJournal(Exception):
+    """A sound SQLite file, but somebody else's."""
+
+
+def found(connection: sqlite3.Connection) -> int:
+    """The schema that a file has, 0 if it is empty. Reads only, and little: whatever the file's size."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return 0
+    if not {"meta", "tasks", "segments"} <= tables:
+        raise NotAJournal("it is a database, but not a journal of Roost's")
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    version = meta.get("version")
+    if not isinstance(version, int):
+        raise NotAJournal("it does not say which schema it has")
+    if version > VERSION:
+        raise NewerSchema(f"this journal needs schema {version}, this release of Roost knows {VERSION}: upgrade Roost")
+    return int(meta.get("schema", version))
+
+
 def migrate(connection: sqlite3.Connection) -> None:
+    """Take the steps that are missing, all or none. The caller has the lock."""
     connection.execute("BEGIN IMMEDIATE")
-    found = connection.execute("SELECT name FROM sqlite_master WHERE name = 'meta'").fetchone()
-    if found is None:
-        for statement in STATEMENTS:
-            connection.execute(statement)
-    else:
-        version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0]
-        if version > VERSION:
+    try:
+        for step in STEPS[found(connection) :]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute("INSERT INTO meta VALUES ('schema', ?) ON CONFLICT DO NOTHING", (VERSION,))
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema' AND value < ?", (VERSION, VERSION))
+    except BaseException:
+        if connection.in_transaction:
             connection.execute("ROLLBACK")
-            raise NewerSchema(
-                f"this journal has schema {version}, this release of Roost knows {VERSION}: upgrade Roost"
-            )
+        raise
     connection.execute("COMMIT")

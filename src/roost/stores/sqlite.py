@@ -2,7 +2,8 @@
 
 One host process per file: an flock on `journal.lock` is the lease. The writer (sqlite_writer.py)
 has a connection of its own, in a process or a thread; readers have theirs and hold no
-transaction between calls.
+transaction between calls. The SQL is in sqlite_tasks.py, sqlite_pushes.py and sqlite_records.py,
+what the store knows of reservations in sqlite_reserved.py.
 """
 
 from __future__ import annotations
@@ -15,96 +16,85 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from roost.engine.ports import (
-    COUNT_CAP,
+    Adopted,
     Append,
-    Head,
+    DeadLetter,
     Listed,
     ListQuery,
-    NewTask,
-    Scope,
-    Snapshot,
-    StaleFence,
+    Move,
+    Position,
+    Push,
+    PushConfig,
+    Refusal,
+    Reserved,
     Stored,
     StoreUnavailable,
+    Tombstone,
+    Update,
+    Usage,
 )
 from roost.protocol.entries import Entry
-from roost.protocol.types import TaskState
 from roost.stores import schema
-from roost.stores.schema import ACTIVE, CODE_OF, LISTED, STATE_OF
+from roost.stores import sqlite_pushes as pushes
+from roost.stores import sqlite_records as records
+from roost.stores import sqlite_reserved as reservations
+from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_reserved import Deeds, Ledger, Numbered
 from roost.stores.sqlite_thread import ThreadCarrier
-from roost.stores.sqlite_writer import connect
+from roost.stores.sqlite_writer import connect, reason
 
 T = TypeVar("T")
 
 READERS = 2
 LOCK_WAIT_S = 2.0
-TASK = "t.id, t.scope, t.context_id, t.created, t.state, t.status_time, t.worker, t.fence, t.hidden"
-SNAPSHOT = (
-    "SELECT rowid FROM segments WHERE task_id = t.id AND body IS NOT NULL ORDER BY last_seq DESC, last_sub DESC LIMIT 1"
-)
-SETTLED = [code for code in STATE_OF if code > 2]
+PRUNED_AT_ONCE = 50
+DROPPED_AT_ONCE = 500
+"""Rows that go in one transaction: commits wait for it."""
 
-decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
+JOURNAL, LOCK = "journal.db", "journal.lock"
 
 
 class StoreInUse(Exception):
     """Another host process has the journal open."""
 
 
+class StoreBroken(Exception):
+    """The journal cannot be opened; the message says what to do."""
+
+
 class SQLiteStore:
     name = "sqlite"
+    shared = False
 
     def __init__(self, folder: Path, carrier: type[ThreadCarrier] | type[ProcessCarrier] = ThreadCarrier) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = folder / "journal.db"
+        self.folder = folder
+        self.path = folder / JOURNAL
         self.location = str(self.path)
-        self.lock = _lock(folder / "journal.lock")
         try:
-            self.path.touch(mode=0o600)
-            connection = connect(self.path)
-            schema.migrate(connection)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.lock = lock_folder(folder)
+        except OSError as error:
+            raise StoreBroken(f"{error}. Choose another folder with --data") from error
+        try:
+            taken = _prepare(self.path)
+            self.carrier = carrier(self.path, self.lock)
         except BaseException:
             os.close(self.lock)
             raise
-        connection.close()
-        self.carrier = carrier(self.path, self.lock)
+        self.ledger = Ledger(taken, Deeds(self._write, self._read_reserved, self._confirm_reserved))
+        self.to_cancel: set[str] = set()
         self.reading = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         self.local = threading.local()
         self.connections: list[sqlite3.Connection] = []
-        self.scopes: dict[int, Scope] = {}
 
-    async def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
-        results: list[StaleFence | None] = await self.carrier.do("commit", group)
-        return results
-
-    async def claim(self, task_id: str, worker: str, fence: int) -> int | None:
-        taken: int | None = await self.carrier.do("claim", task_id, worker, fence)
-        return taken
-
-    async def probe(self) -> None:
-        await self.carrier.do("probe")
-
-    async def read_task(self, task_id: str) -> Stored | None:
-        return await self._read(self._read_task, task_id)
-
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
-        return await self._read(self._read_entries, task_id, after, limit, wire, sub)
-
-    async def read_internal(self, task_id: str) -> list[Entry]:
-        return await self._read(self._read_internal, task_id)
-
-    async def list_tasks(self, query: ListQuery) -> Listed:
-        return await self._read(self._list_tasks, query)
-
-    async def orphans(self, worker: str, agents: Sequence[str], limit: int) -> list[str]:
-        return await self._read(self._orphans, worker, agents, limit)
+    async def open(self) -> None:
+        """It is open: who cannot have the folder is told when the store is made."""
 
     async def close(self) -> None:
         await self.carrier.close()
@@ -113,6 +103,148 @@ class SQLiteStore:
             connection.close()
         os.close(self.lock)
 
+    # Journal
+
+    async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
+        return await self.ledger.commit(group)
+
+    async def read_task(self, task_id: str) -> Stored | None:
+        return await self._read(tasks.read_task, task_id)
+
+    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
+        return await self._read(tasks.read_entries, task_id, after, limit, wire, sub)
+
+    async def read_internal(self, task_id: str) -> list[Entry]:
+        return await self._read(tasks.read_internal, task_id)
+
+    async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
+        return await self._read(tasks.read_updates, positions, limit)
+
+    async def list_tasks(self, query: ListQuery) -> Listed:
+        return await self._read(tasks.list_tasks, query)
+
+    async def probe(self) -> None:
+        await self.carrier.do("probe")
+
+    # Leases: the lock on the folder is the only one
+
+    async def renew(self, worker: str, ttl_s: float) -> bool:
+        return True
+
+    async def leave(self, worker: str) -> None:
+        return None
+
+    async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
+        adopted: list[Adopted] = await self.carrier.do("adopt", worker, agents, limit)
+        return adopted
+
+    async def take_turn(self, task_id: str) -> str | None:
+        return None
+
+    async def ask_cancel(self, task_id: str) -> None:
+        self.to_cancel.add(task_id)
+
+    async def asked_to_cancel(self, worker: str) -> list[str]:
+        active = await self._read(tasks.active_of, list(self.to_cancel))
+        self.to_cancel.intersection_update(active)
+        return [task_id for task_id, holder in active.items() if holder == worker]
+
+    # Reservations
+
+    async def read_reserved(self, key: bytes) -> Reserved | None:
+        return await self.ledger.read(key)
+
+    async def drop_reservations(self, most: int) -> int:
+        dropped = await self._drop(await self._read(reservations.expired))
+        over = len(self.ledger.rows) - most
+        if over > 0:
+            dropped += await self._drop(await self._read(reservations.first, over))
+        return dropped
+
+    async def _drop(self, rows: Sequence[Numbered]) -> int:
+        dropped = 0
+        for start in range(0, len(rows), DROPPED_AT_ONCE):
+            some = rows[start : start + DROPPED_AT_ONCE]
+            await self.carrier.do("drop_reserved", [row.id for row in some])
+            dropped += self.ledger.forget(some)
+        return dropped
+
+    async def _write(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        stale: list[int] = await self.carrier.do("commit", group, reserve_ids)
+        return stale
+
+    async def _read_reserved(self, ids: Sequence[int]) -> dict[int, reservations.Row]:
+        return await self._read(reservations.read_rows, ids)
+
+    async def _confirm_reserved(self, ids: Sequence[int]) -> list[int]:
+        there: list[int] = await self.carrier.do("confirm_reserved", ids)
+        return there
+
+    # Cursors
+
+    async def put_push(self, config: PushConfig, worker: str) -> bool:
+        return bool(await self.carrier.do("put_push", config, worker))
+
+    async def read_pushes(self, task_id: str) -> list[Push]:
+        return await self._read(pushes.read_pushes, task_id)
+
+    async def delete_push(self, task_id: str, config_id: str) -> bool:
+        return bool(await self.carrier.do("delete_push", task_id, config_id))
+
+    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+        held: list[Push] = await self.carrier.do("hold_pushes", worker, agents, limit)
+        return held
+
+    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+        moved: list[bool] = await self.carrier.do("move_pushes", worker, moves)
+        return moved
+
+    async def list_pushes(self, *, failing: bool, limit: int) -> list[Push]:
+        return await self._read(pushes.list_pushes, failing, limit)
+
+    async def list_dead(self, limit: int) -> list[DeadLetter]:
+        return await self._read(pushes.list_dead, limit)
+
+    async def retry_pushes(self, task_id: str | None, config_id: str | None) -> int:
+        return int(await self.carrier.do("retry_pushes", task_id, config_id))
+
+    async def outbox(self) -> tuple[int, int]:
+        return await self._read(pushes.outbox)
+
+    # Records
+
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+        graves = await self._read(records.doomed, agent, before_ms, keep, limit)
+        pruned = 0
+        for start in range(0, len(graves), PRUNED_AT_ONCE):
+            pruned += await self.carrier.do("bury", graves[start : start + PRUNED_AT_ONCE])
+        return pruned
+
+    async def read_tombstone(self, task_id: str) -> Tombstone | None:
+        return await self._read(records.read_tombstone, task_id)
+
+    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+        await self.carrier.do("add_usage", deltas)
+
+    async def usage(self) -> list[Usage]:
+        return await self._read(records.usage)
+
+    async def agents(self) -> list[str]:
+        return await self._read(records.agents)
+
+    async def oldest(self) -> int | None:
+        return await self._read(records.oldest)
+
+    def free_bytes(self) -> int | None:
+        space = os.statvfs(self.folder)
+        return space.f_bavail * space.f_frsize
+
+    def wal_bytes(self) -> int | None:
+        try:
+            return self.path.with_name(f"{JOURNAL}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
     # On a reader's thread
 
     async def _read(self, work: Callable[..., T], *args: Any) -> T:
@@ -120,12 +252,11 @@ class SQLiteStore:
 
     def _guarded(self, work: Callable[..., T], *args: Any) -> T:
         try:
-            return work(*args)
+            return work(self._reader(), *args)
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self.path}: {error}") from error
+            raise StoreUnavailable(reason(self.path, error)) from error
 
-    @property
-    def reader(self) -> sqlite3.Connection:
+    def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self.local, "connection", None)
         if connection is None:
             connection = self.local.connection = connect(self.path)
@@ -133,123 +264,10 @@ class SQLiteStore:
             self.connections.append(connection)
         return connection
 
-    def _read_task(self, task_id: str) -> Stored | None:
-        row = self.reader.execute(
-            f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts"
-            f" FROM tasks t LEFT JOIN segments s ON s.rowid = ({SNAPSHOT}) WHERE t.id = ?",
-            (task_id,),
-        ).fetchone()
-        return None if row is None else self._stored(row)
 
-    def _read_entries(self, task_id: str, after: int, limit: int, wire: bool, sub: int) -> list[Entry]:
-        found: list[Entry] = []
-        rows = self.reader.execute(
-            "SELECT entries FROM segments WHERE task_id = ? AND (last_seq, last_sub) > (?, ?)"
-            " ORDER BY last_seq, last_sub",
-            (task_id, after, sub),
-        )
-        for (blob,) in rows:
-            for entry in decode_segment(blob):
-                if (entry.seq, entry.sub) > (after, sub) and (not wire or entry.sub == 0):
-                    found.append(entry)
-            if len(found) >= limit:
-                rows.close()
-                break
-        return found[:limit]
-
-    def _read_internal(self, task_id: str) -> list[Entry]:
-        rows = self.reader.execute(
-            "SELECT entries FROM segments WHERE task_id = ? AND internal = 1 ORDER BY last_seq, last_sub", (task_id,)
-        )
-        return [entry for (blob,) in rows for entry in decode_segment(blob) if entry.sub]
-
-    def _list_tasks(self, query: ListQuery) -> Listed:
-        found = self.reader.execute(
-            "SELECT id FROM scopes WHERE tenant = ? AND owner = ? AND agent = ?", query.scope
-        ).fetchone()
-        if found is None:
-            return Listed([], 0)
-        where, args = _filters(query, found[0])
-        rows: list[tuple[Any, ...]] = []
-        total = 0
-        for part in _parts(query):
-            count = self.reader.execute(
-                f"SELECT count(*) FROM (SELECT 1 FROM tasks t WHERE {part} AND {where} LIMIT {COUNT_CAP})", args
-            ).fetchone()[0]
-            if count:
-                total += count
-                rows += self._page(query, f"{part} AND {where}", args)
-        rows.sort(key=lambda row: (-row[5], row[0]))
-        return Listed([self._stored(row) for row in rows[: query.limit]], min(total, COUNT_CAP))
-
-    def _page(self, query: ListQuery, where: str, args: list[Any]) -> list[tuple[Any, ...]]:
-        if query.cursor is not None:
-            status_time, task_id = query.cursor
-            where += " AND status_time <= ? AND (status_time < ? OR id > ?)"
-            args = [*args, status_time, status_time, task_id]
-        artifacts = "s.artifacts" if query.artifacts else "NULL"
-        return self.reader.execute(
-            f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, {artifacts} FROM ("
-            f"SELECT * FROM tasks t WHERE {where} ORDER BY status_time DESC, id LIMIT ?"
-            f") t LEFT JOIN segments s ON s.rowid = ({SNAPSHOT})",
-            [*args, query.limit],
-        ).fetchall()
-
-    def _orphans(self, worker: str, agents: Sequence[str], limit: int) -> list[str]:
-        marks = ",".join("?" * len(agents))
-        rows = self.reader.execute(
-            f"SELECT t.id FROM tasks t JOIN scopes ON scopes.id = t.scope WHERE place = {ACTIVE} AND t.worker IS NOT ?"
-            f" AND scopes.agent IN ({marks}) ORDER BY t.created, t.id LIMIT ?",
-            (worker, *agents, limit),
-        )
-        return [row[0] for row in rows]
-
-    def _stored(self, row: tuple[Any, ...]) -> Stored:
-        new = NewTask(row[0], self._scope(row[1]), row[2], row[3])
-        head = Head(STATE_OF[row[4]], row[5], row[6], row[7], bool(row[8]))
-        snapshot = None if row[11] is None else Snapshot(row[9], row[10], row[11], row[12] or b"[]")
-        return Stored(new, head, snapshot)
-
-    def _scope(self, number: int) -> Scope:
-        scope = self.scopes.get(number)
-        if scope is None:
-            row = self.reader.execute("SELECT tenant, owner, agent FROM scopes WHERE id = ?", (number,)).fetchone()
-            scope = Scope(*row)
-            if len(self.scopes) > 10_000:
-                self.scopes.clear()
-            self.scopes[number] = scope
-        return scope
-
-
-def _parts(query: ListQuery) -> list[str]:
-    """Conditions that each walk one index in order; together they are all tasks that may be listed."""
-    listed, active = f"place = {LISTED}", f"place = {ACTIVE} AND hidden = 0"
-    if query.context_id:
-        return [listed, active]
-    if query.state is not TaskState.UNSPECIFIED:
-        code = CODE_OF[query.state]
-        return [f"{listed if code in SETTLED else active} AND state = {code}"]
-    return [*(f"{listed} AND state = {code}" for code in SETTLED), active]
-
-
-def _filters(query: ListQuery, scope: int) -> tuple[str, list[Any]]:
-    where = "scope = ?"
-    args: list[Any] = [scope]
-    if query.context_id:
-        where += " AND context_id = ?"
-        args.append(query.context_id)
-    if query.context_id and query.state is not TaskState.UNSPECIFIED:
-        where += " AND state = ?"
-        args.append(CODE_OF[query.state])
-    if query.after is not None:
-        where += " AND status_time >= ?"
-        args.append(query.after.timestamp() * 1000)
-    return where, args
-
-
-def _lock(path: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """Ours until we close it. A host that was killed leaves it when its last commit is done: a moment to wait."""
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -261,5 +279,20 @@ def _lock(path: Path) -> int:
                 continue
             os.close(handle)
             raise StoreInUse(
-                f"{path.parent} is in use by another roost process. Stop it, or choose another folder with --data."
+                f"{folder} is in use by another roost process. Stop it, or choose another folder with --data."
             ) from None
+
+
+def _prepare(path: Path) -> dict[bytes, int]:
+    """Make the file, or bring it to this schema; the reservations in it. A file that is not ours is left as it is."""
+    try:
+        path.touch(mode=0o600)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            schema.found(connection)
+        with closing(connect(path)) as connection:
+            schema.migrate(connection)
+            return reservations.load(connection)
+    except (OSError, schema.NotAJournal) as error:
+        raise StoreBroken(f"cannot use {path}: {error}. Choose another folder with --data") from error
+    except sqlite3.Error as error:
+        raise StoreBroken(f"cannot use {reason(path, error)}. Or choose another folder with --data") from error

@@ -11,17 +11,21 @@ import asyncio
 import gc
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from types import GenericAlias
+from typing import Any, cast, get_type_hints
 
 import msgspec
 from msgspec import Raw, Struct
 
-from roost.engine.ports import Append, OutcomeUnknown, StaleFence, StoreUnavailable
-from roost.stores.sqlite_writer import Writer
+from roost.engine.ports import OutcomeUnknown, StoreUnavailable
+from roost.stores.sqlite_writer import OPERATIONS, Writer, reason
 
 
 class Request(Struct, array_like=True):
@@ -30,16 +34,26 @@ class Request(Struct, array_like=True):
 
 
 class Reply(Struct, array_like=True):
-    """`failure` says why SQLite refused; `stale` are the places in the group that were refused alone."""
+    """`failure` says why SQLite refused."""
 
-    result: int | None = None
-    stale: list[int] = []
+    result: Raw = Raw(b"\xc0")
     failure: str | None = None
 
 
-ARGS: dict[str, Any] = {"commit": tuple[list[Append]], "claim": tuple[str, str, int], "probe": tuple[()]}
+GONE = "the process that writes the journal is gone"
 
 encode = msgspec.msgpack.Encoder().encode
+Decode = Callable[[Any], Any]
+
+
+@cache
+def _decoders(operation: str) -> tuple[Decode, Decode]:
+    """For the arguments of an operation of the writer and for its result, as its signature says."""
+    hints = get_type_hints(OPERATIONS.get(operation) or getattr(Writer, operation))
+    hints.pop("connection", None)
+    result = hints.pop("return")
+    args = GenericAlias(tuple, tuple(hints.values()))
+    return msgspec.msgpack.Decoder(args).decode, msgspec.msgpack.Decoder(result).decode
 
 
 class ProcessCarrier:
@@ -48,7 +62,7 @@ class ProcessCarrier:
         self.lock = lock
         self.process: subprocess.Popen[bytes] | None = None
         self.line: _Line | None = None
-        self.connecting = asyncio.Lock()
+        self.connecting: asyncio.Task[None] | None = None
         self._start()
 
     async def do(self, operation: str, *args: Any) -> Any:
@@ -56,10 +70,7 @@ class ProcessCarrier:
         reply = await line.ask(encode(Request(operation, Raw(encode(args)))))
         if reply.failure is not None:
             raise StoreUnavailable(reply.failure)
-        if operation != "commit":
-            return reply.result
-        refused = set(reply.stale)
-        return [StaleFence(append.task_id) if at in refused else None for at, append in enumerate(args[0])]
+        return _decoders(operation)[1](reply.result)
 
     async def close(self) -> None:
         if self.line is not None:
@@ -80,16 +91,17 @@ class ProcessCarrier:
             )
 
     async def _connected(self) -> _Line:
-        if self.line is not None and not self.line.lost:
-            return self.line
-        async with self.connecting:
-            if self.line is not None and self.line.lost:
-                self._start()  # it was killed; what it had in hand was refused, and is tried again
-                self.line = None
-            if self.line is None:
-                loop = asyncio.get_running_loop()
-                _, self.line = await loop.create_unix_connection(_Line, sock=self.ours)
-            return self.line
+        if self.line is None or self.line.lost:
+            if self.connecting is None or self.connecting.done():
+                self.connecting = asyncio.get_running_loop().create_task(self._connect())
+            await asyncio.shield(self.connecting)  # for all who wait, also if one of them goes
+        assert self.line is not None
+        return self.line
+
+    async def _connect(self) -> None:
+        if self.line is not None:
+            self._start()  # it was killed; what it had in hand was refused, and is tried again
+        _, self.line = await asyncio.get_running_loop().create_unix_connection(_Line, sock=self.ours)
 
 
 class _Line(asyncio.Protocol):
@@ -104,6 +116,8 @@ class _Line(asyncio.Protocol):
         self.transport = cast(asyncio.WriteTransport, transport)
 
     async def ask(self, request: bytes) -> Reply:
+        if self.lost:
+            raise StoreUnavailable(GONE)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         self.transport.write(len(request).to_bytes(4, "big") + request)
@@ -129,7 +143,7 @@ class _Line(asyncio.Protocol):
         while self.waiting:
             future = self.waiting.popleft()
             if not future.done():
-                future.set_exception(OutcomeUnknown("the process that writes the journal is gone"))
+                future.set_exception(OutcomeUnknown(GONE))
 
 
 _decode_reply = msgspec.msgpack.Decoder(Reply).decode
@@ -142,24 +156,32 @@ def main(descriptor: int, path: Path) -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     decode_request = msgspec.msgpack.Decoder(Request).decode
-    decode_args = {name: msgspec.msgpack.Decoder(kind).decode for name, kind in ARGS.items()}
     with socket.socket(fileno=descriptor) as line, line.makefile("rb") as requests:
-        writer = Writer(path)
+        writer = _open(path)
         while len(size := requests.read(4)) == 4:
             request = decode_request(requests.read(int.from_bytes(size, "big")))
-            reply = encode(_reply(writer, request.operation, decode_args[request.operation](request.args)))
+            if isinstance(writer, Reply):
+                writer = _open(path)
+            reply = encode(writer if isinstance(writer, Reply) else _reply(writer, request))
             line.sendall(len(reply).to_bytes(4, "big") + reply)
-        writer.close()
+        if isinstance(writer, Writer):
+            writer.close()
 
 
-def _reply(writer: Writer, operation: str, args: tuple[Any, ...]) -> Reply:
+def _open(path: Path) -> Writer | Reply:
+    """The writer, or what to tell those who want to write."""
     try:
-        result = writer.do(operation, *args)
+        return Writer(path)
+    except sqlite3.Error as error:
+        return Reply(failure=reason(path, error))
+
+
+def _reply(writer: Writer, request: Request) -> Reply:
+    try:
+        result = writer.do(request.operation, *_decoders(request.operation)[0](request.args))
     except StoreUnavailable as error:
         return Reply(failure=str(error))
-    if operation == "commit":
-        return Reply(stale=[at for at, refusal in enumerate(result) if refusal is not None])
-    return Reply(result=result)
+    return Reply(Raw(encode(result)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a group gets into the SQLite file: with one statement, through a trigger.
+"""How things get into the SQLite file. A group goes in with one statement, through a trigger.
 
 In a thread, one statement is one hand-over of the interpreter lock, and at each the writer has
 to wait for a busy event loop.
@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from roost.engine.ports import Append, Head, Scope, StaleFence, StoreUnavailable
-from roost.stores.schema import CODE_OF, TRIGGER, place_of
+from roost.engine.ports import Append, Head, PushConfig, Reservation, Scope, StoreUnavailable
+from roost.stores import sqlite_pushes, sqlite_records, sqlite_reserved, sqlite_tasks
+from roost.stores.schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
+from roost.stores.sqlite_pushes import now_ms
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -29,12 +31,30 @@ KNOWN_SCOPES = 10_000
 NO_HEAD: Row = (None,) * 6
 NO_TASK: Row = (None,) * 3
 NO_SEGMENT: Row = (None,) * 6
-NO_ROW: Row = (None, *NO_HEAD, *NO_TASK, *NO_SEGMENT)
+NO_RESERVE: Row = (None,) * 4
+NO_PUSH: Row = (None,) * 4
 
 _STALE = (
     "SELECT v.column1 FROM ({values}) v LEFT JOIN tasks t ON t.id = v.column1"
     " WHERE t.fence IS NOT v.column2 AND v.column1 IS NOT NULL"
 )
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    operation.__name__: operation
+    for operation in (
+        sqlite_tasks.adopt,
+        sqlite_reserved.confirm_reserved,
+        sqlite_reserved.drop_reserved,
+        sqlite_pushes.put_push,
+        sqlite_pushes.delete_push,
+        sqlite_pushes.hold_pushes,
+        sqlite_pushes.move_pushes,
+        sqlite_pushes.retry_pushes,
+        sqlite_records.bury,
+        sqlite_records.add_usage,
+    )
+}
+"""What a writer does beside `commit` and `probe`: each in a transaction of its own."""
 
 encode_segment = msgspec.msgpack.Encoder().encode
 
@@ -51,7 +71,9 @@ class Writer:
         self.connection.close()
 
     def do(self, operation: str, *args: Any) -> Any:
-        """Do `commit`, `claim` or `probe`; StoreUnavailable if SQLite refuses."""
+        """Do `commit`, `probe` or one of OPERATIONS; StoreUnavailable if SQLite refuses."""
+        if operation in OPERATIONS:
+            return self._guarded(self._in_transaction, OPERATIONS[operation], *args)
         return self._guarded(getattr(self, operation), *args)
 
     def _guarded(self, work: Callable[..., T], *args: Any) -> T:
@@ -59,10 +81,16 @@ class Writer:
             return work(*args)
         except sqlite3.Error as error:
             self._reopen()
-            raise StoreUnavailable(f"{self.path}: {error}") from error
+            raise StoreUnavailable(reason(self.path, error)) from error
         except BaseException:
             self._reopen()
             raise
+
+    def _in_transaction(self, work: Callable[..., T], *args: Any) -> T:
+        self.connection.execute("BEGIN IMMEDIATE")
+        result = work(self.connection, *args)
+        self.connection.execute("COMMIT")
+        return result
 
     def _reopen(self) -> None:
         """After a failed commit nothing that the connection believes is to be trusted.
@@ -78,22 +106,37 @@ class Writer:
             self.connection = connect_writer(self.path)
             failed.close()
 
-    def commit(self, group: Sequence[Append]) -> list[StaleFence | None]:
-        results: list[StaleFence | None] = [None] * len(group)
+    def commit(self, group: list[Append], reserve_ids: list[int | None]) -> list[int]:
+        """Write the group and return the places of those that are stale, and so not written.
+
+        `reserve_ids` are the rows for their reservations; none at all if no append takes one.
+        """
+        refused: list[int] = []
         stale = self._stale([(append.task_id, append.fence) for append in group if append.create is None])
         if stale:
             stale -= {append.task_id for append in group if append.task_id in stale and self._is_done(append)}
-            results = [StaleFence(a.task_id) if a.create is None and a.task_id in stale else None for a in group]
-            group = [append for append, refusal in zip(group, results, strict=True) if refusal is None]
+            refused = [at for at, a in enumerate(group) if a.create is None and a.task_id in stale]
+        view = _view(group, reserve_ids)
         rows = [self._row(append) for append in group]
+        if view is not APPENDS:
+            ids = reserve_ids or [None] * len(group)
+            rows = [(*row, *_reserve(a.reserve, number)) for row, a, number in zip(rows, group, ids, strict=True)]
+        if view is PUSHING:
+            now = now_ms()
+            rows = [
+                (*row, *_push(append.push, now), now if append.goes_on else None)
+                for row, append in zip(rows, group, strict=True)
+            ]
+        if refused:
+            rows = [row for at, row in enumerate(rows) if at not in set(refused)]
         if len(rows) <= MOST_ROWS:
-            self._append(rows)  # one statement is a transaction of its own
-            return results
+            self._append(view, rows)  # one statement is a transaction of its own
+            return refused
         self.connection.execute("BEGIN IMMEDIATE")
         for start in range(0, len(rows), MOST_ROWS):
-            self._append(rows[start : start + MOST_ROWS])
+            self._append(view, rows[start : start + MOST_ROWS])
         self.connection.execute("COMMIT")
-        return results
+        return refused
 
     def _stale(self, fences: list[Row]) -> set[str]:
         found: set[str] = set()
@@ -115,12 +158,11 @@ class Writer:
         ).fetchone()
         return found is not None and append.head.fence != append.fence
 
-    def _append(self, rows: list[Row]) -> None:
+    def _append(self, view: View, rows: list[Row]) -> None:
         if not rows:
             return
-        rows = _padded(rows, NO_ROW)
-        sql = f"INSERT INTO appends {_values(len(NO_ROW), len(rows))}"
-        self.connection.execute(sql, _flat(rows))
+        rows = _padded(rows, (None,) * view.width)
+        self.connection.execute(f"INSERT INTO {view.name} {_values(view.width, len(rows))}", _flat(rows))
 
     def _row(self, append: Append) -> Row:
         new, head, entries, snapshot = append.create, append.head, append.entries, append.snapshot
@@ -148,12 +190,6 @@ class Writer:
             self.scopes[scope] = number
         return number
 
-    def claim(self, task_id: str, worker: str, fence: int) -> int | None:
-        done = self.connection.execute(
-            "UPDATE tasks SET worker = ?, fence = fence + 1 WHERE id = ? AND fence = ?", (worker, task_id, fence)
-        )
-        return fence + 1 if done.rowcount == 1 else None
-
     def probe(self) -> None:
         self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'probes'")
 
@@ -168,9 +204,41 @@ def connect(path: Path) -> sqlite3.Connection:
 def connect_writer(path: Path) -> sqlite3.Connection:
     connection = connect(path)
     connection.execute("PRAGMA temp_store = MEMORY")
-    for statement in TRIGGER:
-        connection.execute(statement)
+    for view in (APPENDS, RESERVING, PUSHING):
+        for statement in view.statements:
+            connection.execute(statement)
     return connection
+
+
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "there is no room left for the journal: make some",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only: make it writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "the folder must be there, and this user must be allowed to write in it",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: stop the host and restore a backup with `roost restore`",
+    sqlite3.SQLITE_NOTADB: "the file is damaged: stop the host and restore a backup with `roost restore`",
+}
+
+
+def reason(path: Path, error: sqlite3.Error) -> str:
+    """What went wrong, and what to do where that can be told."""
+    advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    return f"{path}: {error}" + (f" ({advice})" if advice else "")
+
+
+def _view(group: Sequence[Append], reserve_ids: Sequence[int | None]) -> View:
+    if any(append.push is not None or append.goes_on for append in group):
+        return PUSHING
+    return RESERVING if reserve_ids else APPENDS
+
+
+def _reserve(reserve: Reservation | None, row_id: int | None) -> Row:
+    if reserve is None or row_id is None:
+        return NO_RESERVE
+    return row_id, reserve.key, reserve.fingerprint, now_ms() + reserve.ttl_s * 1000
+
+
+def _push(push: PushConfig | None, now: int) -> Row:
+    return NO_PUSH if push is None else (push.id, push.sealed, push.cursor, now)
 
 
 def _head(head: Head) -> Row:

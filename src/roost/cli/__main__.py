@@ -1,0 +1,5 @@
+"""`python -m roost.cli`"""
+
+from roost.cli.main import main
+
+main()

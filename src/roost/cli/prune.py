@@ -1,0 +1,59 @@
+"""`roost tasks prune`: delete ended tasks by hand, as retention does by itself."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Any
+
+import typer
+
+from roost.cli.errors import Failed
+from roost.cli.options import Json
+from roost.cli.output import json_line, note
+from roost.cli.store import with_store
+from roost.engine.ports import Store, Usage
+from roost.protocol.codec import encode
+from roost.settings import Settings
+
+STEP = 200
+UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+
+OlderThan = Annotated[
+    str, typer.Option(metavar="AGE", show_default=False, help="Those that ended longer ago: 12h, 30d, 0s for all.")
+]
+Keep = Annotated[int, typer.Option(min=0, metavar="N", show_default=False, help="All but the newest N of each agent.")]
+OfAgent = Annotated[str, typer.Option(metavar="AGENT", show_default=False, help="Only this agent's.")]
+
+
+def prune(
+    older_than: OlderThan = "", keep: Keep = -1, agent: OfAgent = "", as_json: Json = False, **flags: Any
+) -> None:
+    """Delete ended tasks and leave tombstones. Hosts may go on meanwhile."""
+    before = _before(older_than) if older_than else None
+    if before is None and keep < 0:
+        raise Failed("say which: --older-than AGE, --keep N, or both")
+    most = keep if keep >= 0 else None
+
+    async def work(store: Store, settings: Settings) -> dict[str, int]:
+        gone: dict[str, int] = {}
+        for name in [agent] if agent else await store.agents():
+            while pruned := await store.prune(name, before, most, STEP):
+                gone[name] = gone.get(name, 0) + pruned
+                note(f"{name}: {gone[name]} deleted")
+        await store.add_usage([Usage(name, -count, 0) for name, count in gone.items()])
+        return gone
+
+    gone = with_store(flags, work)
+    if as_json:
+        json_line(encode({"pruned": gone}))
+    else:
+        print(f"{sum(gone.values())} tasks deleted")
+
+
+def _before(age: str) -> int:
+    found = AGE.fullmatch(age)
+    if found is None:
+        raise Failed(f"{age!r} is no age: give a number and s, m, h or d, like 30d")
+    return int(time.time() * 1000 - float(found.group(1)) * UNITS_MS[found.group(2)])

@@ -1,0 +1,54 @@
+"""The store itself, for commands that need no running host and disturb none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from roost import settings as config
+from roost.cli.errors import Failed
+from roost.engine.ports import Store, StoreUnavailable
+from roost.settings import SettingError, Settings
+from roost.stores.postgres_pool import DriverMissing
+from roost.stores.schema import NewerSchema
+from roost.stores.sqlite import StoreBroken
+
+T = TypeVar("T")
+
+WHERE = ("data", "store", "secret_file")
+"""The settings that such a command has as flags."""
+
+
+def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitable[T]]) -> T:
+    """What `work` makes of the store that the flags, the variables and roost.toml name."""
+    try:
+        settings = config.settings_of(config.read(flags))
+    except SettingError as error:
+        raise Failed(str(error)) from error
+    if settings.memory:
+        raise Failed("a host with `memory` keeps nothing that a command could look into")
+    try:
+        return asyncio.run(_with(settings, work))
+    except (StoreBroken, StoreUnavailable, NewerSchema, DriverMissing) as error:
+        raise Failed(str(error)) from error
+
+
+async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[T]]) -> T:
+    store = open_store_for_cli(settings)
+    await store.open()
+    try:
+        return await work(store, settings)
+    finally:
+        await store.close()
+
+
+def open_store_for_cli(settings: Settings) -> Store:
+    if settings.store:
+        from roost.stores.postgres import PostgresStore  # an extra
+
+        return PostgresStore(settings.store)
+    from roost.stores.offline import OfflineStore
+
+    return OfflineStore(Path(settings.data))

@@ -1,0 +1,108 @@
+"""`roost serve --workers N`: host processes that share one listening socket, and a parent that keeps them running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from roost.cli.errors import ERROR, Failed
+from roost.settings import Settings
+
+LISTEN_FD = "ROOST_LISTEN_FD"
+NUMBER = "ROOST_WORKER_NUMBER"
+QUICK_S = 5.0
+"""A worker that ends sooner than that again and again is started less and less often."""
+BACKOFF_S, BACKOFF_MAX_S = 0.5, 15.0
+KILL_S = 10.0
+"""After the drain: a worker that is still there is killed."""
+LOOK_S = 0.1
+
+
+def inherited() -> socket.socket | None:
+    """The parent's socket, in a worker."""
+    number = os.environ.get(LISTEN_FD)
+    return None if number is None else socket.socket(fileno=os.dup(int(number)))
+
+
+def number() -> int | None:
+    """Which worker this is, from 1; None if it is the only one."""
+    found = os.environ.get(NUMBER)
+    return None if found is None else int(found)
+
+
+class Workers:
+    def __init__(self, sources: Sequence[str], settings: Settings, listener: socket.socket) -> None:
+        self.sources = sources
+        self.settings = settings
+        self.listener = listener
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.started: dict[int, float] = {}
+        self.delays: dict[int, float] = {}
+        self.due: dict[int, float] = dict.fromkeys(range(1, settings.workers + 1), 0.0)
+        self.stopping = False
+
+    def run(self) -> None:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: self._stop())
+        while not self.stopping:
+            self._begin_due()
+            self._look()
+            time.sleep(LOOK_S)
+        self._end()
+
+    def _stop(self) -> None:
+        self.stopping = True
+
+    def _begin_due(self) -> None:
+        for worker, when in list(self.due.items()):
+            if when <= time.monotonic():
+                del self.due[worker]
+                self.processes[worker] = self._spawn(worker)
+                self.started[worker] = time.monotonic()
+
+    def _spawn(self, worker: int) -> subprocess.Popen[bytes]:
+        given = {f"ROOST_{name.upper()}": _text(value) for name, value in msgspec.structs.asdict(self.settings).items()}
+        descriptor = self.listener.fileno()
+        return subprocess.Popen(  # noqa: S603  # ourselves, with our own arguments
+            [sys.executable, "-m", "roost.cli", "serve", *self.sources],
+            env={**os.environ, **given, LISTEN_FD: str(descriptor), NUMBER: str(worker)},
+            pass_fds=[descriptor],
+            start_new_session=True,  # a terminal's Ctrl-C is the parent's to hand on
+        )
+
+    def _look(self) -> None:
+        for worker, process in list(self.processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self.processes[worker]
+            lived = time.monotonic() - self.started[worker]
+            if code == ERROR and worker not in self.delays:
+                self._end()
+                raise Failed("the workers cannot start: see above")
+            delay = BACKOFF_S if lived > QUICK_S else min(self.delays.get(worker, BACKOFF_S / 2) * 2, BACKOFF_MAX_S)
+            self.delays[worker] = delay
+            self.due[worker] = time.monotonic() + delay
+            print(f"roost: worker {worker} ended with {code}; it is started again in {delay:g} s", file=sys.stderr)
+
+    def _end(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        deadline = time.monotonic() + self.settings.drain_s + KILL_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

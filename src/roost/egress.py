@@ -1,0 +1,486 @@
+"""The only code that dials an address that came from a caller or a card.
+
+    url -> parse -> resolve once -> judge every address -> dial a judged one -> at most `limit` bytes of answer
+
+A name that is resolved, judged and resolved again may lead elsewhere the second time. So the connection is made here,
+to the address that was judged, and TLS still verifies the name. docs/egress.md says what is refused and how an
+operator opens holes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import NamedTuple
+
+import httpcore
+import httpx
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+MAX_URL = 2048
+MAX_IDLE = 20
+IDLE_S = 30.0
+OWN_S = 60.0
+"""How long the list of this machine's addresses is believed."""
+
+_PORTS = {"http": 80, "https": 443}
+_AUTHORITY = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
+_ENTRY = re.compile(r"(\[[^\[\]]+\]|(?:\*\.)?[^:/?#\[\]*]+)(?::([0-9]{1,5}))?")
+_FRAMING = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te", "trailer", "upgrade"}
+"""Headers that say how a request is sent; they are ours."""
+
+_NOT_PUBLIC = [
+    (ip_network(cidr), kind)
+    for kind, cidrs in {
+        "loopback": "127.0.0.0/8 ::1",
+        "private": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7",
+        "link-local": "169.254.0.0/16 fe80::/10",
+        "site-local": "fec0::/10",
+        "carrier-grade NAT": "100.64.0.0/10",
+        "multicast": "224.0.0.0/4 ff00::/8",
+        "documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+        "benchmarking": "198.18.0.0/15 2001:2::/48",
+        "6to4": "192.88.99.0/24 2002::/16",
+        "Teredo": "2001::/32",
+        # The last three are all that is outside 2000::/3, the only global unicast that IPv6 has.
+        "reserved": "0.0.0.0/8 192.0.0.0/24 240.0.0.0/4 2001::/23 ::/3 4000::/2 8000::/1",
+    }.items()
+    for cidr in cidrs.split()
+]
+
+_METADATA = [
+    ip_network(cidr)
+    for cidr in (
+        "169.254.0.0/16",  # AWS, Google, Azure, OpenStack and most others have theirs somewhere in it
+        "100.100.100.200",  # Alibaba
+        "168.63.129.16",  # Azure's wire server; a public address
+        "192.0.0.192",  # Oracle
+        "fd00:ec2::/32",  # AWS
+        "fd20:ce::254",  # Google
+        "fd00:42::42",  # Scaleway
+        "fe80::a9fe:a9fe",  # OpenStack
+    )
+]
+
+_NAT64 = ip_network("64:ff9b::/96")
+_TEREDO = ip_network("2001::/32")
+_6TO4 = ip_network("2002::/16")
+_IPV4_LAST = (_NAT64, ip_network("64:ff9b:1::/48"), ip_network("::ffff:0:0:0/96"))
+"""Prefixes whose last 32 bits are an IPv4 address: NAT64, local NAT64, SIIT."""
+_ISATAP = (0x00005EFE, 0x02005EFE)
+_32 = 0xFFFFFFFF
+
+
+class Refused(Exception):
+    """The URL may not be dialled, now or later. The message can be shown to a caller; `detail` is for the log."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+        """Which address, and why: more than a caller may learn of the operator's network."""
+
+
+class Failed(Exception):
+    """Nobody answered, or not properly, or not in time. It may be tried again."""
+
+
+class Policy(NamedTuple):
+    """What an operator opens, and which addresses are the host's own besides those of its interfaces."""
+
+    hosts: tuple[str, ...] = ()
+    """`name`, `*.name`, `[ipv6]`, each with an optional `:port`, as `policy` writes them."""
+    networks: tuple[Network, ...] = ()
+    own: tuple[str, ...] = ()
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    """By lower-case name."""
+    body: bytes
+    """As it was sent, cut at the limit."""
+
+
+def policy(hosts: str, cidrs: str, own: tuple[str, ...] = ()) -> Policy:
+    """From two comma separated settings. A ValueError names the bad item."""
+    return Policy(tuple(_entry(item) for item in _items(hosts)), tuple(_network(item) for item in _items(cidrs)), own)
+
+
+class Egress:
+    """Sends requests to where strangers want them, and nowhere else. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        connect_s: float = 5.0,
+        total_s: float = 15.0,
+        max_connections: int = 200,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.hosts = frozenset(policy.hosts)
+        self.networks = policy.networks
+        self.own = [ip_network(item) for item in policy.own]
+        self.connect_s = connect_s
+        self.total_s = total_s
+        self.given_context = context
+        self.slots = asyncio.Semaphore(max_connections)
+        self.idle: list[httpcore.AsyncHTTP11Connection] = []
+        self.sweeper: asyncio.Task[None] | None = None
+        self.closed = False
+        self.interfaces: list[Network] = []
+        self.looked = float("-inf")
+
+    async def check(self, url: str) -> None:
+        """Refused if the URL cannot be dialled as things are, Failed if its name does not resolve. Dials nothing."""
+        await self._judged(_parse(url))
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+        *,
+        limit: int = 65536,
+    ) -> Answer:
+        """One request, one answer, whatever its status: a redirect is an answer too."""
+        target = _parse(url)
+        request = _request(method, target, headers, body)
+        try:
+            async with asyncio.timeout(self.total_s), self.slots:
+                return await self._exchange(target, request, limit)
+        except TimeoutError as error:
+            raise Failed(f"{target.origin} gave no complete answer within {self.total_s:g} s") from error
+        except httpcore.LocalProtocolError as error:
+            raise Refused(f"{target.origin}: the method or a header is not valid in HTTP") from error
+        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            raise Failed(f"{target.origin}: {_trouble(error)}") from error
+
+    async def close(self) -> None:
+        """Close what is idle. Requests under way end by themselves, within their time."""
+        self.closed = True
+        if self.sweeper is not None:
+            self.sweeper.cancel()
+        while self.idle:
+            await self.idle.pop().aclose()
+
+    async def _exchange(self, target: Target, request: httpcore.Request, limit: int) -> Answer:
+        connection = await self._connection(target)
+        try:
+            response = await connection.handle_async_request(request)
+            try:
+                body = bytearray()
+                async for chunk in response.aiter_stream():
+                    body += chunk
+                    if len(body) > limit:
+                        break
+            finally:
+                await response.aclose()
+        finally:
+            await self._keep(connection)
+        return Answer(response.status, _joined(response.headers), bytes(body[:limit]))
+
+    async def _connection(self, target: Target) -> httpcore.AsyncHTTP11Connection:
+        """An idle one, which was judged when it was dialled, or a new one."""
+        origin = target.url.origin
+        while (connection := next((idle for idle in self.idle if idle.can_handle_request(origin)), None)) is not None:
+            self.idle.remove(connection)
+            if not connection.has_expired():
+                return connection
+            await connection.aclose()
+        return httpcore.AsyncHTTP11Connection(origin, await self._dial(target), keepalive_expiry=IDLE_S)
+
+    async def _keep(self, connection: httpcore.AsyncHTTP11Connection) -> None:
+        """An unfinished exchange has closed its connection; a finished one leaves it idle."""
+        if self.closed or not connection.is_idle():
+            await connection.aclose()
+            return
+        self.idle.append(connection)
+        if self.sweeper is None or self.sweeper.done():
+            self.sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        if len(self.idle) > MAX_IDLE:
+            await self.idle.pop(0).aclose()
+
+    async def _sweep(self) -> None:
+        """Close what has been idle for too long, until nothing is idle."""
+        while self.idle:
+            await asyncio.sleep(IDLE_S)
+            expired = [connection for connection in self.idle if connection.has_expired()]
+            self.idle = [connection for connection in self.idle if connection not in expired]
+            for connection in expired:
+                await connection.aclose()
+
+    async def _dial(self, target: Target) -> httpcore.AsyncNetworkStream:
+        addresses = await self._judged(target)
+        stream = await self._connect(target.port, addresses)
+        if target.scheme == "http":
+            return stream
+        try:
+            return await stream.start_tls(self._context, target.host, timeout=self.connect_s)
+        except BaseException:  # httpcore leaves it open when it is cancelled
+            await stream.aclose()
+            raise
+
+    async def _connect(self, port: int, addresses: list[Address]) -> httpcore.AsyncNetworkStream:
+        """To the first of them that lets us."""
+        backend = httpcore.AnyIOBackend()
+        while True:
+            address = addresses.pop(0)
+            try:
+                return await backend.connect_tcp(str(address), port, timeout=self.connect_s)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if not addresses:
+                    raise
+
+    async def _judged(self, target: Target) -> list[Address]:
+        """The addresses of the target, all of which may be dialled."""
+        addresses = await self._resolve(target)
+        named = any(name in self.hosts for name in target.names())
+        for address in addresses:
+            for part in _parts(address):
+                self._judge(target, part, named)
+        return addresses
+
+    async def _resolve(self, target: Target) -> list[Address]:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.connect_s):
+                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # a TimeoutError is an OSError
+            raise Failed(f"{target.origin}: the name does not resolve") from error
+        families = (socket.AF_INET, socket.AF_INET6)
+        addresses = [ip_address(where[0]) for family, _, _, _, where in found if family in families]
+        if not addresses:
+            raise Failed(f"{target.origin}: the name has no address")
+        return list(dict.fromkeys(addresses))
+
+    def _judge(self, target: Target, address: Address, named: bool) -> None:
+        opened = [network for network in self.networks if address in network]
+        if any(network.num_addresses == 1 for network in opened):
+            return
+        if any(address in network for network in _METADATA):
+            raise Refused(
+                f"{target.origin} leads to a cloud's metadata service, which is dialled only"
+                " if the operator allows that very address",
+                f"{address} is a metadata address",
+            )
+        if named:
+            return
+        if any(address in network for network in self._own()) and not address.is_loopback:
+            raise Refused(
+                f"{target.origin} leads to this host itself, which is dialled only"
+                " if the operator allows the host name or that very address",
+                f"{address} is this host's own",
+            )
+        kind = _kind(address)
+        if kind and not opened:
+            raise Refused(
+                f"{target.origin} leads to an address that is not public, which is dialled only"
+                " if the operator allows the host name or the network",
+                f"{address} is not public: {kind}",
+            )
+
+    def _own(self) -> list[Network]:
+        if time.monotonic() - self.looked > OWN_S:
+            self.interfaces = [*self.own, *_interfaces()]
+            self.looked = time.monotonic()
+        return self.interfaces
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        """Made when it is first needed: reading the authorities takes a while."""
+        context = self.given_context or httpx.create_ssl_context()
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+class Target(NamedTuple):
+    """A URL that has been read once, for the judge, the dialler and the request alike."""
+
+    scheme: str
+    host: str
+    """Lower case, in ASCII, without brackets and without the dot at the end."""
+    port: int
+    path: bytes
+    """And the query."""
+
+    @property
+    def shown_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def authority(self) -> str:
+        return self.shown_host if self.port == _PORTS[self.scheme] else f"{self.shown_host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """All of the URL that is ever shown: what follows may be a secret."""
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def url(self) -> httpcore.URL:
+        return httpcore.URL(
+            scheme=self.scheme.encode(), host=self.host.encode(), port=self.port, target=self.path or b"/"
+        )
+
+    def names(self) -> Iterator[str]:
+        """Every entry of an operator's list that would allow this host."""
+        labels = self.host.split(".")
+        for name in (self.shown_host, *(f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels)))):
+            yield name
+            yield f"{name}:{self.port}"
+
+
+def _parse(text: str) -> Target:
+    if len(text) > MAX_URL:
+        raise Refused(f"a URL may have {MAX_URL} characters, this one has {len(text)}")
+    if any(char.isspace() or not char.isprintable() or char == "\\" for char in text):
+        raise Refused("a URL has no blanks, no control characters and no backslashes")
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme.lower() not in _PORTS:
+        raise Refused("a URL that is dialled begins with http:// or https://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        raise Refused("a URL that is dialled has no user name and no password in it")
+    if not _AUTHORITY.fullmatch(authority):
+        raise Refused("the URL has no host that could be dialled")
+    try:
+        url = httpx.URL(text)
+        host = _host(url.raw_host.decode("ascii"))
+    except (httpx.InvalidURL, ValueError):
+        raise Refused("the URL has no host that could be dialled") from None
+    port = url.port if url.port is not None else _PORTS[url.scheme]
+    if not 1 <= port <= 65535:
+        raise Refused("the URL's port is not one from 1 to 65535")
+    return Target(url.scheme, host, port, url.raw_path)
+
+
+def _host(raw: str) -> str:
+    if ":" in raw:
+        return str(IPv6Address(raw))
+    host = raw.removesuffix(".")
+    if len(host) > 253 or not _NAME.fullmatch(host):
+        raise ValueError("not a host name")
+    return host
+
+
+def _request(
+    method: str, target: Target, headers: Mapping[str, str] | Iterable[tuple[str, str]], body: bytes
+) -> httpcore.Request:
+    given = headers.items() if isinstance(headers, Mapping) else headers
+    sent = [("Host", target.authority), ("Accept-Encoding", "identity")]
+    if body or method not in ("GET", "HEAD"):
+        sent.append(("Content-Length", str(len(body))))
+    sent += [(name, value) for name, value in given if name.lower() not in _FRAMING]
+    try:
+        raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in sent]
+        return httpcore.Request(method.encode("ascii"), target.url, headers=raw, content=body)
+    except UnicodeEncodeError:
+        raise Refused(f"{target.origin}: the method or a header is not ASCII") from None
+
+
+def _joined(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+def _trouble(error: Exception) -> str:
+    """In our words: an operating system's would name the address."""
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.__cause__.verify_message}"
+    if isinstance(error, httpcore.ConnectTimeout):
+        return "no connection in time"
+    if isinstance(error, httpcore.ConnectError):
+        return "no connection"
+    if isinstance(error, httpcore.ProtocolError):
+        return "the answer is not HTTP"
+    return "the connection broke"
+
+
+def _parts(address: Address) -> list[Address]:
+    """The address and every IPv4 address in it. A mapped one is dialled as IPv4, so it is that and nothing else."""
+    if isinstance(address, IPv4Address):
+        return [address]
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    bits = int(address)
+    found: list[Address] = [address]
+    if address in _6TO4:
+        found.append(IPv4Address(bits >> 80 & _32))
+    if address in _TEREDO:
+        found += [IPv4Address(bits >> 64 & _32), IPv4Address(~bits & _32)]
+    compatible = 1 < bits <= _32
+    if compatible or bits >> 32 & _32 in _ISATAP or any(address in network for network in _IPV4_LAST):
+        found.append(IPv4Address(bits & _32))
+    return found
+
+
+def _kind(address: Address) -> str:
+    """Why an address is not public; nothing if it is."""
+    if address in _NAT64:  # the way to public IPv4 from a network that has only IPv6
+        return ""
+    return next((kind for network, kind in _NOT_PUBLIC if address in network), "")
+
+
+def _interfaces() -> list[Network]:
+    """This machine's addresses: all of them where there is a Linux /proc, elsewhere those it would send from."""
+    found: list[Network] = []
+    for line in _lines("/proc/net/fib_trie"):
+        match line.split():
+            case ["|--", first]:
+                leaf = first
+            case [length, _, "LOCAL", *_]:
+                found.append(ip_network(f"{leaf}{length}"))
+    found += [IPv6Network(int(line.split()[0], 16)) for line in _lines("/proc/net/if_inet6")]
+    for family, elsewhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, 9))  # sends nothing
+                found.append(ip_network(probe.getsockname()[0].partition("%")[0]))
+        except OSError:
+            continue
+    return found
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _entry(item: str) -> str:
+    """As `Target.names` spells it."""
+    match = _ENTRY.fullmatch(item)
+    try:
+        name, port = match.groups() if match else ("", None)
+        target = _parse(f"http://{name.removeprefix('*.')}:{port or 80}")
+    except Refused:
+        raise ValueError(f"{item!r} is not a host: write name, *.name or [IPv6], with :port or without") from None
+    star = "*." if name.startswith("*.") else ""
+    return f"{star}{target.shown_host}{f':{target.port}' if port else ''}"
+
+
+def _network(item: str) -> Network:
+    try:
+        return ip_network(item)
+    except ValueError as error:
+        raise ValueError(f"{item!r} is not a network: {error}") from None

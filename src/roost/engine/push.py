@@ -1,0 +1,330 @@
+"""Push notifications: the journal is the outbox, a config is a cursor into it.
+
+kick -> Hook -> slot of its host -> entries after the cursor -> POST, one at a time -> Moves -> cursor in the store
+
+Whatever happens, an entry is called delivered only after a 2xx answer, so each one is sent at least
+once. A config at rest (all is delivered, and the task waits or is over) is a row in the store and
+nothing else; one whose task is active is a small object here; a coroutine is there only while there
+is something to send. What this worker loses, another takes over when it is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
+from weakref import WeakValueDictionary
+
+from roost.engine.delivery import Delivery, PushRules, jittered
+from roost.engine.moves import Hook, Moves
+from roost.engine.ports import Position, Push, PushConfig, Store, StoreUnavailable
+from roost.engine.stats import Stats
+from roost.engine.webhook import Sender
+from roost.identity.seal import Seal
+
+log = logging.getLogger("roost.push")
+
+TROUBLE_S = 1.0
+LOOK_S = 1.0
+LOOK_TASKS = 500
+COUNT_EVERY = 5
+TAKE = 200
+BUSY = 2000
+"""Hooks at work at the same time; more are not taken from the store."""
+AMISS = 10_000
+CLOSE_S = 2.0
+ANY_SUB = 2**62
+
+
+class Pusher:
+    """`agents` are those whose webhooks this worker calls."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        sender: Sender,
+        seal: Seal,
+        rules: PushRules,
+        agents: Collection[str],
+        stats: Stats,
+    ) -> None:
+        self.store = store
+        self.worker = worker
+        self.sender = sender
+        self.seal = seal
+        self.agents = agents
+        self.stats = stats
+        self.moves = Moves(store, worker, self._drop)
+        self.delivery = Delivery(store, sender, seal, rules, stats, self.moves, self._drop)
+        self.held: dict[str, dict[str, Hook]] = {}
+        """By task id and config id."""
+        self.running: set[asyncio.Task[None]] = set()
+        self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.changing: set[tuple[str, str]] = set()
+        """Configs whose row is being replaced or deleted."""
+        self.asking = 0
+        self.changed: set[tuple[str, str]] = set()
+        """Those that were, while the store was being asked what we hold: its answer may be old."""
+        self.unsure: set[str] = set()
+        """Tasks whose configs may be ours without our knowing."""
+        self.amiss = False
+        """The same for any task: an answer of the store was lost."""
+        self.rounds: Iterator[str] = iter(())
+        self.hurry = asyncio.Event()
+        self.watching: asyncio.Task[None] | None = None
+        self.closing = False
+
+    def start(self) -> None:
+        self.watching = asyncio.get_running_loop().create_task(self._watch(), name="push")
+
+    async def close(self) -> None:
+        """Let calls under way come to an end for a moment; the rest is for others at once."""
+        self.closing = self.delivery.closing = True
+        if self.watching is not None:
+            self.watching.cancel()
+            await asyncio.gather(self.watching, return_exceptions=True)
+        if self.running:
+            await asyncio.wait(self.running, timeout=CLOSE_S)
+        for task in self.running:
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+        for hook in [hook for hooks in self.held.values() for hook in hooks.values()]:
+            if hook.timer is not None:
+                hook.timer.cancel()
+            if not self.moves.is_awaited(hook):
+                self.moves.note(hook, hook.move(delay_s=0.0, keep=False))
+        await self.moves.close()
+        self.held.clear()
+
+    def lapse(self, worker: str) -> None:
+        """The lease is lost: all that was ours is for others."""
+        self.worker = worker
+        for hook in [hook for hooks in self.held.values() for hook in hooks.values()]:
+            self._drop(hook)
+        for task in self.running:
+            task.cancel()
+        self.moves.lapse(worker)
+
+    # What is held
+
+    def hold_new(self, config: PushConfig) -> None:
+        """A commit brought this config, for us."""
+        if not self.closing:
+            self._hold(Hook(config))
+
+    async def hold_task(self, task_id: str) -> None:
+        """A commit may have made the task's configs ours."""
+        if self.closing:
+            return
+        try:
+            with self._ask():
+                for push in await self.store.read_pushes(task_id):
+                    if push.due is not None and not push.paused:
+                        self._adopt(push)
+        except StoreUnavailable:
+            self.unsure.add(task_id)
+
+    def kick(self, task_ids: Iterable[str]) -> None:
+        """These tasks have moved."""
+        if not self.held:
+            return
+        for task_id in task_ids:
+            hooks = self.held.get(task_id)
+            if hooks is not None:
+                for hook in hooks.values():
+                    hook.kicked = True
+                    self._go(hook)
+
+    async def put(self, config: PushConfig) -> bool:
+        """Create or replace a config; False if there is no such task."""
+        async with self._change(config.task_id, config.id):
+            done = await self.store.put_push(config, self.worker)
+            if done and not self.closing:
+                self._hold(Hook(config))
+        return done
+
+    async def delete(self, task_id: str, config_id: str) -> None:
+        async with self._change(task_id, config_id):
+            await self.store.delete_push(task_id, config_id)
+
+    @asynccontextmanager
+    async def _change(self, task_id: str, config_id: str) -> AsyncIterator[None]:
+        """One at a time for a task; what we knew of the config is forgotten first, on its way to the store too."""
+        key = (task_id, config_id)
+        lock = self.locks.setdefault(task_id, asyncio.Lock())
+        async with lock:
+            self.changing.add(key)
+            try:
+                hook = self.held.get(task_id, {}).get(config_id)
+                if hook is not None:
+                    self._drop(hook)
+                    await self.moves.forget(hook)
+                yield
+            except BaseException:
+                self.unsure.add(task_id)
+                raise
+            finally:
+                self.changing.discard(key)
+                if self.asking:
+                    self.changed.add(key)
+
+    @contextmanager
+    def _ask(self) -> Iterator[None]:
+        """The store is asked what we hold; configs that are changed meanwhile are not adopted from its answer."""
+        self.asking += 1
+        try:
+            yield
+        finally:
+            self.asking -= 1
+            if not self.asking:
+                self.changed.clear()
+
+    def _adopt(self, push: Push) -> None:
+        """The store says that it is due: if it is ours, go on with it."""
+        config = push.config
+        key = (config.task_id, config.id)
+        if push.holder is None:
+            self.hurry.set()
+        if push.holder != self.worker:
+            return
+        if key in self.changing or key in self.changed:
+            self.unsure.add(config.task_id)
+            return
+        known = self.held.get(config.task_id, {}).get(config.id)
+        if known is not None and known.config.sealed == config.sealed:
+            self._go(known)
+        else:
+            self._hold(Hook.of(push))
+
+    def _hold(self, hook: Hook) -> None:
+        hooks = self.held.setdefault(hook.config.task_id, {})
+        before = hooks.get(hook.config.id)
+        if before is not None:
+            self._drop(before)
+            hooks = self.held.setdefault(hook.config.task_id, {})
+        hooks[hook.config.id] = hook
+        self._go(hook)
+
+    def _drop(self, hook: Hook) -> None:
+        hook.lost = True
+        if hook.timer is not None:
+            hook.timer.cancel()
+            hook.timer = None
+        hooks = self.held.get(hook.config.task_id)
+        if hooks is not None and hooks.get(hook.config.id) is hook:
+            del hooks[hook.config.id]
+            if not hooks:
+                del self.held[hook.config.task_id]
+
+    # Delivery
+
+    def _go(self, hook: Hook) -> None:
+        if hook.running is not None:
+            hook.again = True
+        elif hook.timer is None and not hook.lost and not self.closing:
+            hook.running = asyncio.get_running_loop().create_task(self._work(hook))
+            self.running.add(hook.running)
+            hook.running.add_done_callback(self.running.discard)
+
+    def _later(self, hook: Hook, delay_s: float) -> None:
+        def now() -> None:
+            hook.timer = None
+            self._go(hook)
+
+        if not hook.lost and not self.closing:
+            hook.timer = asyncio.get_running_loop().call_later(delay_s, now)
+
+    async def _work(self, hook: Hook) -> None:
+        delay: float | None = 0.0
+        try:
+            while delay == 0.0 and not hook.lost and not self.closing:
+                delay = await self.delivery.turn(hook)
+        except StoreUnavailable as error:
+            log.debug("%s waits for the store: %s", hook, error)
+            delay = TROUBLE_S
+        except Exception as error:  # its text may hold a secret
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s failed with %s\n%s", hook, type(error).__name__, trace)
+            delay = TROUBLE_S
+        finally:
+            hook.running = None
+        if hook.lost:
+            if hook.again:  # the task moved while its config was put away
+                await self.hold_task(hook.config.task_id)
+        elif delay:
+            self._later(hook, delay)
+        elif hook.again:
+            self._go(hook)
+
+    # In the background
+
+    async def _watch(self) -> None:
+        passes = 0
+        down = False
+        while True:
+            try:
+                await self._take()
+                await self._look()
+                if passes % COUNT_EVERY == 0:
+                    self.stats.push_outbox, self.stats.push_dead = await self.store.outbox()
+                passes += 1
+                down = False
+            except StoreUnavailable as error:
+                if not down:
+                    log.warning("webhooks that are due cannot be looked for: %s", error)
+                down = self.amiss = True
+            except Exception:
+                log.exception("webhooks that are due cannot be looked for")
+            self.hurry.clear()
+            try:
+                async with asyncio.timeout(jittered(LOOK_S)):
+                    await self.hurry.wait()
+            except TimeoutError:
+                continue
+
+    async def _take(self) -> None:
+        """Hold what is due and has no living holder."""
+        if self.amiss:
+            with self._ask():
+                for push in await self.store.list_pushes(failing=False, limit=AMISS):
+                    if push.due is not None and not push.paused and push.holder == self.worker:
+                        self._adopt(push)
+            self.amiss = False
+        unsure, self.unsure = self.unsure, set()
+        for task_id in unsure:
+            await self.hold_task(task_id)
+        while (room := BUSY - len(self.running)) > 0:
+            limit, worker = min(TAKE, room), self.worker
+            with self._ask():
+                pushes = await self.store.hold_pushes(worker, list(self.agents), limit)
+                for push in pushes if worker == self.worker else ():
+                    key = (push.config.task_id, push.config.id)
+                    if key in self.changing or key in self.changed:
+                        self.unsure.add(push.config.task_id)
+                    else:
+                        self._hold(Hook.of(push))
+            if len(pushes) < limit:
+                return
+
+    async def _look(self) -> None:
+        """A wake-up from another process may be lost: see whether tasks that nobody told of have moved."""
+        if not self.store.shared:
+            return
+        chosen = list(islice(self.rounds, LOOK_TASKS))
+        if not chosen:
+            self.rounds = iter(list(self.held))
+            chosen = list(islice(self.rounds, LOOK_TASKS))
+        known: dict[str, int] = {}
+        for task_id in chosen:
+            for hook in self.held.get(task_id, {}).values():
+                if hook.running is None and hook.timer is None and not hook.kicked:
+                    known[task_id] = min(hook.cursor, known.get(task_id, hook.cursor))
+                hook.kicked = False
+        if known:
+            positions = [Position(task_id, cursor, ANY_SUB) for task_id, cursor in known.items()]
+            updates = await self.store.read_updates(positions, 1)
+            self.kick({update.task_id for update in updates if update.entries})

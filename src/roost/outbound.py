@@ -1,0 +1,65 @@
+"""Calls to webhooks, by way of egress."""
+
+from __future__ import annotations
+
+import logging
+
+from roost.egress import Egress, Failed, Refused, policy
+from roost.engine.delivery import CALLS, PushRules
+from roost.engine.engine import Engine
+from roost.engine.push import Pusher
+from roost.engine.webhook import Headers, Undeliverable
+from roost.identity.seal import Seal
+from roost.settings import Settings
+
+log = logging.getLogger("roost.push")
+
+ANSWER_BYTES = 4096
+"""Of an answer that nobody reads: enough to keep the connection."""
+
+
+def open_egress(settings: Settings) -> Egress:
+    return Egress(policy(settings.push_allow_hosts, settings.push_allow_cidrs), max_connections=CALLS)
+
+
+def open_pusher(settings: Settings, engine: Engine, egress: Egress, seal: Seal) -> Pusher:
+    rules = PushRules(
+        attempts=settings.push_attempts,
+        retry_s=settings.push_retry_s,
+        per_host=settings.push_per_host,
+        coalesce_s=settings.push_coalesce_ms / 1000,
+        secret=settings.push_secret,
+    )
+    agents = engine.runner.lanes
+    return Pusher(engine.store, engine.worker, Outbound(egress), seal, rules, agents, engine.stats)
+
+
+class Outbound:
+    """The engine's Sender."""
+
+    def __init__(self, egress: Egress) -> None:
+        self.egress = egress
+
+    async def check(self, url: str) -> None:
+        """A name need not resolve yet: it is judged whenever it is called."""
+        try:
+            await self.egress.check(url)
+        except Refused as error:
+            raise _refused(error) from None
+        except Failed as error:
+            log.info("a webhook is taken although %s", error)
+
+    async def post(self, url: str, headers: Headers, body: bytes) -> int:
+        try:
+            answer = await self.egress.request("POST", url, headers, body, limit=ANSWER_BYTES)
+        except Refused as error:
+            raise _refused(error) from None
+        except Failed as error:
+            raise Undeliverable(str(error), final=False) from None
+        return answer.status
+
+
+def _refused(error: Refused) -> Undeliverable:
+    if error.detail:
+        log.info("a webhook is refused: %s (%s)", error, error.detail)
+    return Undeliverable(str(error), final=True)

@@ -1,0 +1,142 @@
+"""A backup of the PostgreSQL journal: every table as of one moment, in one file, while hosts go on writing.
+
+A zip with `backup.json` (what it is) and each table in PostgreSQL's own binary COPY form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from roost.stores.postgres_pool import Target
+from roost.stores.postgres_schema import VERSION, migrate
+
+TABLES = ("scopes", "tasks", "segments", "reservations", "pushes", "dead_letters", "tombstones", "usage")
+"""All that is kept. Leases are not: after a restore no worker is alive."""
+NUMBERED = {"scopes": "id", "pushes": "number", "dead_letters": "number"}
+COPY_S = 24 * 3600.0
+
+
+class About(Struct):
+    format: str = "roost-postgresql-1"
+    schema: int = VERSION
+    readable: int = VERSION
+    tables: dict[str, int] = {}
+    """Rows of each."""
+
+
+class NoBackup(Exception):
+    """The file cannot be restored, or not there; the message says why."""
+
+
+def back_up(url: str, file: Path) -> dict[str, int]:
+    """Write the backup; the rows of each table. The file is there when it is whole, and not before."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            about = asyncio.run(_copy(url, out))
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).replace(file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return about.tables
+
+
+async def _copy(url: str, out: Any) -> About:
+    target = Target(url)
+    connection = await target.connect(command_s=COPY_S, statement_timeout="0", idle_in_transaction_session_timeout="0")
+    try:
+        return await _write(connection, out)
+    except target.failures as error:
+        raise target.unavailable(error) from error
+    finally:
+        await connection.close(timeout=5.0)
+
+
+async def _write(connection: Any, out: Any) -> About:
+    about = About()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            meta = {row["key"]: row["value"] for row in await connection.fetch("SELECT key, value FROM meta")}
+            about.schema, about.readable = meta["schema"], meta["readable"]
+            for table in TABLES:
+                with archive.open(f"{table}.copy", "w", force_zip64=True) as member:
+                    done = await connection.copy_from_table(
+                        table, schema_name="roost", output=_Sink(member), format="binary"
+                    )
+                about.tables[table] = int(done.split()[-1])
+        archive.writestr("backup.json", msgspec.json.encode(about))
+    return about
+
+
+class _Sink:
+    """What asyncpg writes to: a coroutine function."""
+
+    def __init__(self, member: Any) -> None:
+        self.member = member
+
+    async def __call__(self, data: bytes) -> None:
+        self.member.write(data)
+
+
+def restore(url: str, file: Path) -> dict[str, int]:
+    """Put the backup into a database that has no journal yet; all of it or nothing."""
+    about = _about(file)
+    asyncio.run(_put(url, file))
+    return about.tables
+
+
+async def _put(url: str, file: Path) -> None:
+    target = Target(url)
+    connection = await target.connect(command_s=COPY_S, statement_timeout="0", idle_in_transaction_session_timeout="0")
+    try:
+        async with connection.transaction():
+            await migrate(connection)
+            await connection.execute("LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE")
+            if await connection.fetchval("SELECT EXISTS (SELECT FROM tasks)"):
+                raise NoBackup(f"{target.location} has tasks already: restore into an empty database")
+            for table in TABLES:
+                await connection.execute(f"DELETE FROM {table}")
+            with zipfile.ZipFile(file) as archive:
+                for table in TABLES:
+                    with archive.open(f"{table}.copy") as member:
+                        await connection.copy_to_table(table, schema_name="roost", source=member, format="binary")
+            for table, column in NUMBERED.items():
+                await connection.execute(
+                    f"SELECT setval(pg_get_serial_sequence('roost.{table}', '{column}'),"
+                    f" coalesce((SELECT max({column}) FROM {table}), 0) + 1, false)"
+                )
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise NoBackup(f"{file} is damaged: {error}") from error
+    except target.failures as error:
+        raise target.unavailable(error) from error
+    finally:
+        await connection.close(timeout=5.0)
+
+
+def _about(file: Path) -> About:
+    """Check every byte of the file before anything is touched."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            broken = archive.testzip()
+            about = msgspec.json.decode(archive.read("backup.json"), type=About)
+            missing = {f"{table}.copy" for table in TABLES} - set(archive.namelist())
+    except FileNotFoundError:
+        raise NoBackup(f"there is no {file}") from None
+    except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, OSError) as error:
+        raise NoBackup(f"{file} is no backup of a PostgreSQL journal: {error}") from error
+    if broken or missing:
+        raise NoBackup(f"{file} is damaged: {broken or ', '.join(sorted(missing))}")
+    if about.schema != VERSION:
+        raise NoBackup(
+            f"{file} has schema {about.schema}, this release of Roost restores {VERSION}: use the release that made it"
+        )
+    return about

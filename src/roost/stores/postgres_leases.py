@@ -1,0 +1,109 @@
+"""Who may run a task, by PostgreSQL's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roost.engine.ports import Adopted
+from roost.stores.postgres_pool import Pool
+from roost.stores.postgres_rows import from_text, to_text
+from roost.stores.schema import ACTIVE
+
+FORGET_MS = 3_600_000
+"""How long a lease that ran out is remembered: one that is gone must not begin again under the same name."""
+FORGET_EVERY = 600
+"""Renewals."""
+
+BEGIN = """
+    INSERT INTO workers AS w (id, expires)
+    VALUES ($1, now_ms() + $2)
+    ON CONFLICT (id) DO UPDATE
+    SET expires = EXCLUDED.expires
+    WHERE w.expires > now_ms()
+    RETURNING true
+"""
+PROLONG = "UPDATE workers SET expires = now_ms() + $2 WHERE id = $1 AND expires > now_ms() RETURNING true"
+FORGET = "DELETE FROM workers WHERE expires < now_ms() - $1"
+
+
+def gone(table: str, column: str, where: str) -> str:
+    """Workers other than $1 that rows name and that have no lease; '' stands for none.
+
+    It jumps from name to name in an index. A row that another host takes meanwhile names a worker
+    that is not in this list, so whoever waits for the row leaves it alone.
+    """
+    return f"""
+        WITH RECURSIVE named (worker) AS (
+            (SELECT coalesce({column}, '') AS worker FROM {table} WHERE {where} ORDER BY 1 LIMIT 1)
+            UNION ALL
+            SELECT (
+                SELECT coalesce({column}, '') AS worker
+                FROM {table}
+                WHERE {where} AND coalesce({column}, '') > n.worker
+                ORDER BY 1
+                LIMIT 1
+            )
+            FROM named n
+            WHERE n.worker IS NOT NULL
+        )
+        SELECT worker
+        FROM named
+        WHERE worker <> $1 AND NOT EXISTS (SELECT FROM workers w WHERE w.id = named.worker AND w.expires > now_ms())
+    """
+
+
+ADOPT = f"""
+    WITH left_alone AS MATERIALIZED (
+        SELECT id, worker
+        FROM tasks
+        WHERE place = {ACTIVE}
+            AND agent = ANY ($2::text[])
+            AND coalesce(worker, '') = ANY (ARRAY({gone("tasks", "worker", f"place = {ACTIVE}")}))
+        ORDER BY created, id
+        LIMIT $3
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE tasks t
+    SET worker = $1, fence = t.fence + 1
+    FROM left_alone
+    WHERE t.id = left_alone.id
+    RETURNING t.created, t.id, t.fence, left_alone.worker IS NULL
+"""
+ASK_CANCEL = f"UPDATE tasks SET cancel = true WHERE id = $1 AND place = {ACTIVE} AND NOT cancel"
+
+
+class WorkerLeases:
+    pool: Pool
+    lease: Pool
+    """A connection of its own: whatever else goes on, a lease is renewed."""
+
+    def __init__(self) -> None:
+        self.begun: set[str] = set()
+        self.renewals = 0
+
+    async def renew(self, worker: str, ttl_s: float) -> bool:
+        known = worker in self.begun
+        rows = await self.lease.rows(PROLONG if known else BEGIN, worker, round(ttl_s * 1000))
+        self.begun.add(worker)
+        self.renewals += 1
+        if self.renewals % FORGET_EVERY == 0:
+            await self.lease.rows(FORGET, FORGET_MS)
+        return bool(rows)
+
+    async def leave(self, worker: str) -> None:
+        await self.lease.rows("DELETE FROM workers WHERE id = $1", worker)
+
+    async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
+        rows = await self.pool.rows(ADOPT, worker, [to_text(agent) for agent in agents], limit)
+        return [Adopted(from_text(task_id), fence, over) for _, task_id, fence, over in sorted(rows)]
+
+    async def take_turn(self, task_id: str) -> str | None:
+        [(before,)] = await self.pool.rows("SELECT take_turn_1($1)", to_text(task_id))
+        return None if before is None else from_text(before)
+
+    async def ask_cancel(self, task_id: str) -> None:
+        await self.pool.rows(ASK_CANCEL, to_text(task_id))
+
+    async def asked_to_cancel(self, worker: str) -> list[str]:
+        rows = await self.pool.rows("SELECT id FROM tasks WHERE cancel AND worker = $1", worker)
+        return [from_text(row[0]) for row in rows]

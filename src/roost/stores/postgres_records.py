@@ -1,0 +1,153 @@
+"""What PostgreSQL keeps besides the journal: reservations, the account of what is there, and tombstones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roost.engine.ports import Reserved, Scope, Tombstone, Usage
+from roost.stores.postgres_pool import Pool
+from roost.stores.postgres_rows import decode_segment, from_text, to_text
+from roost.stores.postgres_schema import OVER
+from roost.stores.schema import STATE_OF
+
+READ_RESERVED = "SELECT task_id, seq, fingerprint FROM reservations WHERE key = $1 AND expires > now_ms() * 1000"
+DROP_RESERVATIONS = """
+    DELETE FROM reservations
+    WHERE key IN (
+        SELECT key
+        FROM reservations
+        WHERE expires <= greatest(
+            now_ms() * 1000,
+            (SELECT expires FROM reservations ORDER BY expires DESC OFFSET $1 LIMIT 1)
+        )
+        FOR UPDATE SKIP LOCKED
+    )
+    RETURNING true
+"""
+
+NEWEST_SPARE = f"""
+    SELECT status_time, id
+    FROM tasks
+    WHERE agent = $1 AND {OVER}
+    ORDER BY status_time DESC, id DESC
+    OFFSET $2
+    LIMIT 1
+"""
+DOOMED = f"""
+    SELECT t.id, s.entries
+    FROM tasks t
+    CROSS JOIN LATERAL (
+        SELECT entries
+        FROM segments
+        WHERE task_id = t.id
+        ORDER BY last_seq DESC, last_sub DESC
+        LIMIT 1
+    ) s
+    WHERE t.agent = $1 AND t.{OVER} AND {{until}}
+    ORDER BY t.status_time, t.id
+    LIMIT $2
+    FOR UPDATE OF t SKIP LOCKED
+"""
+BURY = """
+    WITH doomed AS (
+        SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS d (id, seq, chain)
+    ), segments_gone AS (
+        DELETE FROM segments WHERE task_id = ANY ($1::text[])
+    ), pushes_gone AS (
+        DELETE FROM pushes WHERE task_id = ANY ($1::text[])
+    ), letters_gone AS (
+        DELETE FROM dead_letters WHERE task_id = ANY ($1::text[])
+    ), gone AS (
+        DELETE FROM tasks t USING doomed d WHERE t.id = d.id RETURNING t.id, t.scope, t.state, t.status_time
+    )
+    INSERT INTO tombstones (task_id, scope, state, status_time, seq, chain, pruned)
+    SELECT g.id, g.scope, g.state, g.status_time, d.seq, d.chain, now_ms()
+    FROM gone g
+    JOIN doomed d ON d.id = g.id
+"""
+READ_TOMBSTONE = """
+    SELECT c.tenant, c.owner, c.agent, t.state, t.status_time, t.seq, t.chain, t.pruned
+    FROM tombstones t
+    JOIN scopes c ON c.id = t.scope
+    WHERE t.task_id = $1
+"""
+ADD_USAGE = """
+    INSERT INTO usage AS u (agent, tasks, size)
+    SELECT d.agent, sum(d.tasks), sum(d.size)
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS d (agent, tasks, size)
+    GROUP BY d.agent
+    ORDER BY d.agent
+    ON CONFLICT (agent) DO UPDATE
+    SET tasks = u.tasks + EXCLUDED.tasks, size = u.size + EXCLUDED.size
+"""
+OLDEST = "SELECT min(created) FROM (SELECT created FROM tasks ORDER BY id LIMIT 1000) found"
+"""Ids are UUIDs in the order of time, so the oldest is among the first: nothing has to be indexed for this."""
+
+
+class KeptRecords:
+    pool: Pool
+
+    async def read_reserved(self, key: bytes) -> Reserved | None:
+        rows = await self.pool.rows(READ_RESERVED, key)
+        return Reserved(from_text(rows[0][0]), rows[0][1], rows[0][2]) if rows else None
+
+    async def drop_reservations(self, most: int) -> int:
+        return len(await self.pool.rows(DROP_RESERVATIONS, most))
+
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+        return await self.pool.do(lambda connection: _prune(connection, to_text(agent), before_ms, keep, limit))
+
+    async def read_tombstone(self, task_id: str) -> Tombstone | None:
+        rows = await self.pool.rows(READ_TOMBSTONE, to_text(task_id))
+        if not rows:
+            return None
+        tenant, owner, agent, state, *rest = rows[0]
+        scope = Scope(from_text(tenant), from_text(owner), from_text(agent))
+        return Tombstone(task_id, scope, STATE_OF[state], *rest)
+
+    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+        columns = [[to_text(delta.agent) for delta in deltas], [delta.tasks for delta in deltas]]
+        await self.pool.rows(ADD_USAGE, *columns, [delta.size for delta in deltas])
+
+    async def usage(self) -> list[Usage]:
+        rows = await self.pool.rows("SELECT agent, tasks, size FROM usage ORDER BY agent")
+        return [Usage(from_text(agent), tasks, size) for agent, tasks, size in rows]
+
+    async def agents(self) -> list[str]:
+        rows = await self.pool.rows("SELECT DISTINCT agent FROM scopes ORDER BY agent")
+        return [from_text(row[0]) for row in rows]
+
+    async def oldest(self) -> int | None:
+        [(created,)] = await self.pool.rows(OLDEST)
+        return None if created is None else int(created) // 1000
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def wal_bytes(self) -> int | None:
+        return None
+
+
+async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+    async with connection.transaction():
+        until = await _until(connection, agent, before_ms, keep)
+        if until is None:
+            return 0
+        condition, args = until
+        rows = await connection.fetch(DOOMED.format(until=condition), agent, limit, *args)
+        last = [decode_segment(row[1])[-1] for row in rows]
+        await connection.execute(
+            BURY, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
+        )
+        return len(rows)
+
+
+async def _until(
+    connection: Any, agent: str, before_ms: int | None, keep: int | None
+) -> tuple[str, tuple[int] | tuple[int, str]] | None:
+    """Which of an agent's ended tasks have to go: all up to the later of two points in their order."""
+    spare = None if keep is None else await connection.fetchrow(NEWEST_SPARE, agent, keep)
+    if spare is not None and (before_ms is None or spare[0] >= before_ms):
+        return "(t.status_time, t.id) <= ($3, $4)", (spare[0], spare[1])
+    return None if before_ms is None else ("t.status_time < $3", (before_ms,))

@@ -1,0 +1,60 @@
+"""What goes into rows of PostgreSQL, and what comes out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from roost.engine.ports import Head, NewTask, Push, PushConfig, Scope, Snapshot, Stored
+from roost.protocol.entries import Entry
+from roost.stores.schema import STATE_OF
+
+HEAD = "t.state, t.status_time, t.worker, t.fence, t.hidden"
+TASK = f"t.id, c.tenant, c.owner, c.agent, t.context_id, t.created, {HEAD}"
+"""Of tasks t and scopes c."""
+PUSH = (
+    "p.task_id, p.id, p.sealed, p.cursor, p.agent, p.created, p.holder, p.due, p.attempts, p.buried, p.paused, p.error"
+)
+
+encode_segment = msgspec.msgpack.Encoder().encode
+decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
+
+
+def head_of(row: Any) -> Head:
+    """From the columns of HEAD."""
+    return Head(STATE_OF[row[0]], row[1], row[2], row[3], row[4])
+
+
+def stored_of(row: Any) -> Stored:
+    """From the columns of TASK and (last_seq, last_sub, body, artifacts)."""
+    task_id, tenant, owner, agent, context_id = (from_text(text) for text in row[:5])
+    new = NewTask(task_id, Scope(tenant, owner, agent), context_id, row[5])
+    seq, sub, body, artifacts = row[11:15]
+    snapshot = None if body is None else Snapshot(seq, sub, body, artifacts or b"[]")
+    return Stored(new, head_of(row[6:11]), snapshot)
+
+
+def push_of(row: Any) -> Push:
+    """From the columns of PUSH."""
+    task_id, config_id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error = row
+    config = PushConfig(from_text(task_id), from_text(config_id), sealed, cursor)
+    return Push(config, from_text(agent), created, holder, due, attempts, buried, paused, from_text(error))
+
+
+def entries_after(blobs: Iterable[bytes], after: tuple[int, int]) -> list[Entry]:
+    return [entry for blob in blobs for entry in decode_segment(blob) if (entry.seq, entry.sub) > after]
+
+
+def to_text(text: str) -> str:
+    """PostgreSQL takes every character but NUL. The order stays that of the characters."""
+    if "\0" in text or "\1" in text:
+        return text.replace("\1", "\1\2").replace("\0", "\1\1")
+    return text
+
+
+def from_text(text: str) -> str:
+    if "\1" in text:
+        return text.replace("\1\1", "\0").replace("\1\2", "\1")
+    return text

@@ -1,0 +1,130 @@
+"""Webhooks and dead letters, as SQL on a connection. There is one host: every other holder is dead."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from roost.engine.ports import DeadLetter, Move, Push, PushConfig
+from roost.stores.sqlite_tasks import marks
+
+PUSH = "task_id, id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error"
+DEAD = "task_id, config_id, seq, attempts, error, time"
+FAILING = "attempts > 0 OR buried > 0 OR paused"
+
+
+def put_push(connection: sqlite3.Connection, config: PushConfig, worker: str) -> bool:
+    now = now_ms()
+    done = connection.execute(
+        "INSERT INTO pushes (task_id, id, agent, sealed, cursor, created, holder, due)"
+        " SELECT t.id, ?, agent, ?, ?, ?, ?, ? FROM tasks t JOIN scopes ON scopes.id = t.scope WHERE t.id = ?"
+        " ON CONFLICT DO UPDATE SET sealed = excluded.sealed, cursor = excluded.cursor, holder = excluded.holder,"
+        " due = excluded.due, attempts = 0, buried = 0, paused = 0, error = ''",
+        (config.id, config.sealed, config.cursor, now, worker, now, config.task_id),
+    )
+    return done.rowcount == 1
+
+
+def read_pushes(connection: sqlite3.Connection, task_id: str) -> list[Push]:
+    return _pushes(connection.execute(f"SELECT {PUSH} FROM pushes WHERE task_id = ? ORDER BY rowid", (task_id,)))
+
+
+def delete_push(connection: sqlite3.Connection, task_id: str, config_id: str) -> bool:
+    connection.execute("DELETE FROM dead_letters WHERE task_id = ? AND config_id = ?", (task_id, config_id))
+    return connection.execute("DELETE FROM pushes WHERE task_id = ? AND id = ?", (task_id, config_id)).rowcount == 1
+
+
+def hold_pushes(connection: sqlite3.Connection, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+    found = connection.execute(
+        f"SELECT {PUSH} FROM pushes WHERE due <= ? AND holder IS NOT ? AND agent IN ({marks(agents)})"
+        " ORDER BY due, task_id, id LIMIT ?",
+        (now_ms(), worker, *agents, limit),
+    )
+    held = [push._replace(holder=worker) for push in _pushes(found)]
+    connection.executemany(
+        "UPDATE pushes SET holder = ? WHERE task_id = ? AND id = ?",
+        [(worker, push.config.task_id, push.config.id) for push in held],
+    )
+    return held
+
+
+def move_pushes(connection: sqlite3.Connection, worker: str, moves: Sequence[Move]) -> list[bool]:
+    return [_move(connection, worker, move) for move in moves]
+
+
+def _move(connection: sqlite3.Connection, worker: str, move: Move) -> bool:
+    now = now_ms()
+    due = None if move.delay_s is None else now + round(move.delay_s * 1000)
+    if due is None and not move.paused and _last_seq(connection, move.task_id) > move.cursor:
+        due = now
+    done = connection.execute(
+        "UPDATE pushes SET cursor = ?, attempts = ?, buried = ?, paused = ?, error = ?, due = ?, holder = ?"
+        " WHERE task_id = ? AND id = ? AND holder = ?",
+        (
+            move.cursor,
+            move.attempts,
+            move.buried,
+            move.paused,
+            move.error,
+            due,
+            worker if move.keep else None,
+            move.task_id,
+            move.config_id,
+            worker,
+        ),
+    )
+    if done.rowcount == 1 and move.dead is not None:
+        connection.execute(f"INSERT OR REPLACE INTO dead_letters ({DEAD}) VALUES (?, ?, ?, ?, ?, ?)", move.dead)
+    return done.rowcount == 1
+
+
+def _last_seq(connection: sqlite3.Connection, task_id: str) -> int:
+    """Of the last wire entry: internal ones have the seq before them."""
+    found = connection.execute("SELECT max(last_seq) FROM segments WHERE task_id = ?", (task_id,)).fetchone()[0]
+    return int(found or 0)
+
+
+def list_pushes(connection: sqlite3.Connection, failing: bool, limit: int) -> list[Push]:
+    where = f"WHERE {FAILING}" if failing else ""
+    return _pushes(connection.execute(f"SELECT {PUSH} FROM pushes {where} ORDER BY rowid DESC LIMIT ?", (limit,)))
+
+
+def list_dead(connection: sqlite3.Connection, limit: int) -> list[DeadLetter]:
+    rows = connection.execute(f"SELECT {DEAD} FROM dead_letters ORDER BY rowid DESC LIMIT ?", (limit,))
+    return [DeadLetter(*row) for row in rows]
+
+
+def retry_pushes(connection: sqlite3.Connection, task_id: str | None, config_id: str | None) -> int:
+    chosen = "(:task IS NULL OR task_id = :task) AND (:config IS NULL OR {} = :config)"
+    dead = "FROM dead_letters d WHERE d.task_id = pushes.task_id AND d.config_id = pushes.id"
+    args = {"task": task_id, "config": config_id, "now": now_ms()}
+    done = connection.execute(
+        f"UPDATE pushes SET cursor = min(cursor, coalesce((SELECT min(d.seq) - 1 {dead}), cursor)), holder = NULL,"
+        " due = :now, attempts = 0, buried = 0, paused = 0, error = ''"
+        f" WHERE {chosen.format('id')} AND ({FAILING} OR EXISTS (SELECT 1 {dead}))",
+        args,
+    )
+    connection.execute(f"DELETE FROM dead_letters WHERE {chosen.format('config_id')}", args)
+    return done.rowcount
+
+
+def outbox(connection: sqlite3.Connection) -> tuple[int, int]:
+    due, dead = connection.execute(
+        "SELECT (SELECT count(*) FROM pushes WHERE due IS NOT NULL), (SELECT count(*) FROM dead_letters)"
+    ).fetchone()
+    return due, dead
+
+
+def _pushes(rows: sqlite3.Cursor) -> list[Push]:
+    return [_push(row) for row in rows]
+
+
+def _push(row: tuple[Any, ...]) -> Push:
+    agent, created, holder, due, attempts, buried, paused, error = row[4:]
+    return Push(PushConfig(*row[:4]), agent, created, holder, due, attempts, buried, bool(paused), error)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

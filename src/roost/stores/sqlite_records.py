@@ -1,0 +1,112 @@
+"""What is kept of a task when its retention is over, and what is kept at all, as SQL on a connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from roost.engine.ports import Scope, Tombstone, Usage
+from roost.protocol.entries import NO_CHAIN
+from roost.stores.schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED
+from roost.stores.sqlite_pushes import now_ms
+from roost.stores.sqlite_tasks import decode_segment, marks
+
+_ENDED = " UNION ALL ".join(
+    f"SELECT t.id, t.status_time FROM scopes CROSS JOIN tasks t INDEXED BY {index} ON t.scope = scopes.id"
+    f" WHERE scopes.agent = :agent AND t.place = {place} AND t.state IN ({', '.join(map(str, OVER))})"
+    " AND t.status_time < :before"
+    for index, place in (("tasks_by_state", LISTED), ("tasks_unlisted", UNLISTED))
+)
+"""The terminal tasks of an agent up to a time: a walk through the indexes, scope by scope."""
+_FOREVER = 2**62
+
+
+class Grave(NamedTuple):
+    """A task that is to go, and what its tombstone says beyond its row. Nothing leaves a terminal state."""
+
+    task_id: str
+    seq: int
+    chain: bytes
+
+
+def doomed(
+    connection: sqlite3.Connection, agent: str, before_ms: int | None, keep: int | None, limit: int
+) -> list[Grave]:
+    """Up to `limit` tasks of an agent whose retention is over: by age, then by number."""
+    found: list[str] = []
+    if before_ms is not None:
+        rows = connection.execute(f"{_ENDED} LIMIT :limit", {"agent": agent, "before": before_ms, "limit": limit})
+        found = [row[0] for row in rows]
+    if keep is not None and len(found) < limit:
+        found += _beyond(connection, agent, before_ms, keep, limit - len(found))
+    return [_grave(connection, task_id) for task_id in found]
+
+
+def _beyond(connection: sqlite3.Connection, agent: str, before_ms: int | None, keep: int, limit: int) -> list[str]:
+    """The oldest beyond the `keep` newest, of those that are not too old anyway."""
+    young = -_FOREVER if before_ms is None else before_ms
+    args: dict[str, Any] = {"agent": agent, "before": _FOREVER, "young": young, "most": keep + limit}
+    [count] = connection.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM ({_ENDED}) WHERE status_time >= :young LIMIT :most)", args
+    ).fetchone()
+    if count <= keep:
+        return []
+    args["spare"] = count - keep
+    rows = connection.execute(
+        f"SELECT id FROM ({_ENDED}) WHERE status_time >= :young ORDER BY status_time, id LIMIT :spare", args
+    )
+    return [row[0] for row in rows]
+
+
+def _grave(connection: sqlite3.Connection, task_id: str) -> Grave:
+    row = connection.execute(
+        "SELECT entries FROM segments WHERE task_id = ? ORDER BY last_seq DESC, last_sub DESC LIMIT 1", (task_id,)
+    ).fetchone()
+    last = None if row is None else decode_segment(row[0])[-1]
+    return Grave(task_id, 0, NO_CHAIN) if last is None else Grave(task_id, last.seq, last.chain)
+
+
+def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> int:
+    """Leave a tombstone for each and delete the rest of it; how many."""
+    now = now_ms()
+    ids = [grave.task_id for grave in graves]
+    connection.executemany(
+        "INSERT OR REPLACE INTO tombstones SELECT id, scope, state, status_time, ?, ?, ? FROM tasks"
+        f" WHERE id = ? AND place <> {ACTIVE}",
+        [(grave.seq, grave.chain, now, grave.task_id) for grave in graves],
+    )
+    for table in ("segments", "pushes", "dead_letters"):
+        connection.execute(f"DELETE FROM {table} WHERE task_id IN ({marks(ids)})", ids)
+    return connection.execute(f"DELETE FROM tasks WHERE id IN ({marks(ids)})", ids).rowcount
+
+
+def read_tombstone(connection: sqlite3.Connection, task_id: str) -> Tombstone | None:
+    row = connection.execute(
+        "SELECT t.task_id, tenant, owner, agent, state, status_time, seq, chain, pruned"
+        " FROM tombstones t JOIN scopes ON scopes.id = t.scope WHERE t.task_id = ?",
+        (task_id,),
+    ).fetchone()
+    return None if row is None else Tombstone(row[0], Scope(*row[1:4]), STATE_OF[row[4]], *row[5:])
+
+
+def add_usage(connection: sqlite3.Connection, deltas: Sequence[Usage]) -> None:
+    connection.executemany(
+        "INSERT INTO usage VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks, size = size + excluded.size",
+        deltas,
+    )
+
+
+def usage(connection: sqlite3.Connection) -> list[Usage]:
+    return [Usage(*row) for row in connection.execute("SELECT agent, tasks, size FROM usage")]
+
+
+def agents(connection: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT DISTINCT agent FROM scopes ORDER BY agent")]
+
+
+def oldest(connection: sqlite3.Connection) -> int | None:
+    """Ids are in the order in which tasks are made."""
+    row = connection.execute("SELECT created / 1000 FROM tasks ORDER BY id LIMIT 1").fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,268 @@
+"""How hosts on one PostgreSQL tell each other that tasks have moved: by NOTIFY, or through NATS.
+
+tell -> pending (a set) -> one sender -> NOTIFY or NATS -> every other host -> heard
+
+Nothing here may hold up a host. What cannot be sent is dropped, and a connection that is lost is made again
+for as long as it takes; meanwhile the hosts see what has moved when they look, each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from importlib import import_module
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from roost.stores.postgres_pool import DriverMissing, Target
+
+log = logging.getLogger("roost.stores")
+
+PENDING = 10_000
+"""Ids that wait to be sent; more are dropped."""
+PAYLOAD = 7_900
+"""Bytes; NOTIFY takes 7,999."""
+CHANNEL = "roost_wake"
+SUBJECT = "roost.wake"
+FIRST_S = 5.0
+"""How long `listen` waits for the first connection."""
+BEAT_S = 10.0
+"""Between two signs of life on a quiet connection."""
+LOOK_S = 0.2
+"""Between two looks whether NATS is still there."""
+SEND_S = 5.0
+RETRY_S, RETRY_MAX_S = 0.2, 2.0
+
+Heard = Callable[[Sequence[str]], None]
+
+
+class _Wakes:
+    """What both ways have in common: one that keeps the connection, one that sends."""
+
+    def __init__(self) -> None:
+        self.heard: Heard = lambda task_ids: None
+        self.pending: dict[str, None] = {}
+        self.connected = False
+        self.tried = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.keeper: asyncio.Task[None] | None = None
+        self.sender: asyncio.Task[None] | None = None
+
+    async def listen(self, heard: Heard) -> None:
+        self.heard = heard
+        self.keeper = asyncio.get_running_loop().create_task(self._keep(), name="wakes")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.tried.wait(), FIRST_S)
+
+    def tell(self, task_ids: Sequence[str]) -> None:
+        if not self.connected:
+            return
+        for task_id in task_ids:
+            if len(self.pending) >= PENDING:
+                break
+            self.pending[task_id] = None
+        if self.sender is None or self.sender.done():
+            self.sender = asyncio.get_running_loop().create_task(self._send_pending(), name="wakes-sender")
+
+    async def close(self) -> None:
+        tasks = [task for task in (self.sender, self.keeper) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send_pending(self) -> None:
+        await asyncio.sleep(0)  # what else is told in this turn goes with it
+        while self.pending and self.connected:
+            task_ids, self.pending = list(self.pending), {}
+            try:
+                async with asyncio.timeout(SEND_S):
+                    await self._send(list(_payloads(task_ids)))
+            except Exception as error:
+                log.debug("wake-ups were not sent: %s", type(error).__name__)
+                self.lost.set()
+                return
+
+    async def _keep(self) -> None:
+        delay, was_lost = RETRY_S, False
+        while True:
+            try:
+                self.lost.clear()
+                await self._connect()
+                self.connected = True
+                self.tried.set()
+                if was_lost:
+                    log.info("hosts tell each other of news again")
+                delay, was_lost = RETRY_S, False
+                await self._until_lost()
+                problem = "the connection was lost"
+            except Exception as error:
+                problem = self._reason(error)
+            finally:
+                self.connected = False
+                self.pending.clear()
+                if self.sender is not None:
+                    self.sender.cancel()
+                await self._disconnect()
+            self.tried.set()
+            if not was_lost:
+                log.warning("hosts cannot tell each other of news, and look for them each second: %s", problem)
+            was_lost = True
+            await asyncio.sleep(delay * random.uniform(0.7, 1.3))  # noqa: S311  # hosts must not march in step
+            delay = min(delay * 2, RETRY_MAX_S)
+
+    def _pass_on(self, payload: str) -> None:
+        try:
+            self.heard(payload.split("\n"))
+        except Exception:
+            log.exception("a wake-up cannot be served")
+
+    async def _connect(self) -> None:
+        """Connect, and listen."""
+        raise NotImplementedError
+
+    async def _until_lost(self) -> None:
+        await self.lost.wait()
+
+    async def _disconnect(self) -> None:
+        raise NotImplementedError
+
+    async def _send(self, payloads: list[str]) -> None:
+        raise NotImplementedError
+
+    def _reason(self, error: Exception) -> str:
+        raise NotImplementedError
+
+
+class PostgresWakes(_Wakes):
+    """LISTEN and NOTIFY on one connection."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.target = Target(url)
+        self.me = secrets.token_hex(8)
+        self.connection: Any = None
+        self.turn = asyncio.Lock()
+
+    async def _connect(self) -> None:
+        # A notification is a transaction, and nobody would miss it after a crash.
+        self.connection = await self.target.connect(synchronous_commit="off")
+        self.connection.add_termination_listener(lambda connection: self.lost.set())
+        await self.connection.add_listener(CHANNEL, self._on_notify)
+
+    async def _until_lost(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self.lost.wait(), BEAT_S)
+                return
+            except TimeoutError:
+                async with self.turn:
+                    await self.connection.execute("SELECT 1", timeout=SEND_S)
+
+    async def _disconnect(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _send(self, payloads: list[str]) -> None:
+        async with self.turn:
+            await self.connection.execute(
+                "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload",
+                CHANNEL,
+                [f"{self.me}\n{payload}" for payload in payloads],
+            )
+
+    def _on_notify(self, connection: object, pid: int, channel: str, payload: str) -> None:
+        sender, _, task_ids = payload.partition("\n")
+        if sender != self.me:
+            self._pass_on(task_ids)
+
+    def _reason(self, error: Exception) -> str:
+        return self.target.reason(error)
+
+
+class NatsWakes(_Wakes):
+    """A subject of NATS. `group` is what the hosts have in common: the URL of their store, or any other text."""
+
+    def __init__(self, url: str, group: str) -> None:
+        super().__init__()
+        try:
+            self.nats: Any = import_module("nats.aio.client")
+        except ModuleNotFoundError:
+            raise DriverMissing("NATS needs a client: pip install 'roost[nats]'") from None
+        self.url = url
+        # Of a URL only the database's name: hosts may know its server under different names.
+        name = unquote(urlsplit(group).path).strip("/") if "://" in group else group
+        self.subject = f"{SUBJECT}.{blake2b(name.encode(), digest_size=8).hexdigest()}"
+        self.client: Any = None
+        self.subscription: Any = None
+        self.trouble = ""
+
+    async def _connect(self) -> None:
+        self.trouble = ""
+        self.client = self.nats.Client()
+        await self.client.connect(
+            self.url,
+            name="roost",
+            no_echo=True,
+            allow_reconnect=False,  # _keep does it
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=FIRST_S,
+            ping_interval=BEAT_S,
+            max_outstanding_pings=2,
+            error_cb=self._on_error,
+        )
+        self.subscription = await self.client.subscribe(self.subject, cb=self._on_message, pending_msgs_limit=PENDING)
+        await self.client.flush(timeout=SEND_S)
+
+    async def _until_lost(self) -> None:
+        while not self.client.is_closed:  # its callback for that is not called when a send failed at the same time
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.lost.wait(), LOOK_S)
+                return
+
+    async def _disconnect(self) -> None:
+        client, subscription, self.client, self.subscription = self.client, self.subscription, None, None
+        if client is not None:
+            with suppress(Exception):  # whatever it is, the connection is not used any more
+                await client.close()
+        if subscription is not None:
+            subscription._stop_processing()  # noqa: SLF001  # a close that failed has left it running
+
+    async def _send(self, payloads: list[str]) -> None:
+        for payload in payloads:
+            await self.client.publish(self.subject, payload.encode())
+        await self.client.flush(timeout=SEND_S)
+
+    async def _on_message(self, message: Any) -> None:
+        self._pass_on(message.data.decode())
+
+    async def _on_error(self, error: Exception) -> None:
+        self.trouble = type(error).__name__
+
+    def _reason(self, error: Exception) -> str:
+        """Without what the error says, which may be the URL."""
+        place = self.url.rpartition("@")[2].rpartition("/")[2]
+        return f"NATS at {place}: {self.trouble or type(error).__name__}"
+
+
+def _payloads(task_ids: Sequence[str]) -> Iterator[str]:
+    """The ids in lines, in as few texts as the limit allows. An id that no text can carry is left out."""
+    lines: list[str] = []
+    size = 0
+    for task_id in task_ids:
+        length = len(task_id.encode()) + 1
+        if length > PAYLOAD // 2 or "\n" in task_id or "\0" in task_id:
+            continue
+        if size + length > PAYLOAD - 32:
+            yield "\n".join(lines)
+            lines, size = [], 0
+        lines.append(task_id)
+        size += length
+    if lines:
+        yield "\n".join(lines)

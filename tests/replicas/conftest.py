@@ -1,0 +1,67 @@
+"""Hosts on one real PostgreSQL, with and without NATS."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.services import Nats, Postgres, drop_database, nats, new_database, postgres
+
+from tests.server import Server, running
+
+AGENTS = Path(__file__).parent / "agents.py"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    with postgres(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[Nats]:
+    with nats() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres_server: Postgres) -> Iterator[str]:
+    url = new_database(postgres_server.url)
+    yield url
+    drop_database(url)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    file = tmp_path / "secret.key"
+    file.touch(mode=0o600)
+    file.write_text(secrets.token_hex(32))
+    return file
+
+
+Start = Callable[..., AbstractContextManager[Server]]
+
+
+@pytest.fixture
+def start(database: str, key: Path, tmp_path: Path) -> Start:
+    """Starts a host on the test's database."""
+    (tmp_path / "log").mkdir()
+
+    def started(*args: str, url: str = database, port: int = 0, **options: Any) -> AbstractContextManager[Server]:
+        store = ("--store", url, "--secret-file", str(key))
+        env = {"AGENT_LOG": str(tmp_path / "log")}
+        return running(AGENTS, store=store, args=("--drain-s", "1", *args), port=port, env=env, **options)
+
+    return started
+
+
+@pytest.fixture(params=["notify", "nats"])
+def three(request: pytest.FixtureRequest, start: Start) -> Iterator[list[Server]]:
+    """Three hosts that hear of each other, by NOTIFY or by NATS."""
+    args = ("--wake", request.getfixturevalue("nats_server").url) if request.param == "nats" else ()
+    with ExitStack() as stack:
+        yield [stack.enter_context(start(*args)) for _ in range(3)]

@@ -1,0 +1,177 @@
+"""Files of other releases: older ones are migrated, newer ones used as far as they allow it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.protocol.types import TaskState
+from roost.stores import schema
+from roost.stores.schema import NewerSchema
+from roost.stores.sqlite import SQLiteStore, StoreBroken
+
+from .making import SCOPE, creation, ended, entry, query, reservation
+
+RELEASE_1_TRIGGER = (
+    """CREATE TEMP VIEW appends AS SELECT NULL AS task_id, NULL AS state, NULL AS status_time, NULL AS worker,
+        NULL AS fence, NULL AS hidden, NULL AS place, NULL AS scope, NULL AS context_id, NULL AS created,
+        NULL AS last_seq, NULL AS last_sub, NULL AS internal, NULL AS entries, NULL AS body, NULL AS artifacts""",
+    """CREATE TEMP TRIGGER append INSTEAD OF INSERT ON appends WHEN NEW.task_id IS NOT NULL BEGIN
+        INSERT OR IGNORE INTO tasks
+            SELECT NEW.task_id, NEW.scope, NEW.context_id, NEW.created, NEW.state, NEW.status_time, NEW.worker,
+                NEW.fence, NEW.hidden, NEW.place
+            WHERE NEW.created IS NOT NULL;
+        UPDATE tasks SET state = NEW.state, status_time = NEW.status_time, worker = NEW.worker, fence = NEW.fence,
+                hidden = NEW.hidden, place = NEW.place
+            WHERE id = NEW.task_id AND NEW.created IS NULL AND NEW.state IS NOT NULL;
+        INSERT OR IGNORE INTO segments
+            SELECT NEW.task_id, NEW.last_seq, NEW.last_sub, NEW.internal, NEW.entries, NEW.body, NEW.artifacts
+            WHERE NEW.entries IS NOT NULL;
+    END""",
+)
+"""What release 0.1.0 writes with; its migration refuses a `version` above 1 and looks at nothing else."""
+RELEASE_1_STALE = (
+    "SELECT v.column1 FROM (VALUES (?,?)) v LEFT JOIN tasks t ON t.id = v.column1"
+    " WHERE t.fence IS NOT v.column2 AND v.column1 IS NOT NULL"
+)
+
+
+def release_1(path: Path) -> None:
+    """A file as release 0.1.0 makes it."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        for statement in schema.STEPS[0]:
+            connection.execute(statement)
+        connection.commit()
+
+
+def meta(path: Path) -> dict[str, int]:
+    with closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT key, value FROM meta"))
+
+
+def tables(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+
+
+def release_1_writes(path: Path, task_id: str, scope: int) -> None:
+    """A task that is accepted, and a direct exchange that begins and ends."""
+    segment = msgspec.msgpack.encode([entry(0, 1), entry(1)])
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0] <= 1
+        for statement in RELEASE_1_TRIGGER:
+            connection.execute(statement)
+        insert = f"INSERT INTO appends VALUES ({','.join('?' * 16)}),({','.join('?' * 16)})"
+        accepted = (task_id, 1, 1000, "worker", 1, 0, 0, scope, "context", 1, 1, 0, 1, segment, None, None)
+        direct = (f"{task_id} direct", 2, 1000, "worker", 1, 1, 0, scope, "context", 1, 1, 0, 1, segment, None, None)
+        connection.execute(insert, (*accepted, *direct))
+        for name in (task_id, f"{task_id} direct"):
+            assert connection.execute(RELEASE_1_STALE, (name, 1)).fetchall() == []
+        nothing = (None,) * 16
+        over = (f"{task_id} direct", 3, 1001, None, 1, 1, 2, *(None,) * 9)
+        connection.execute(insert, (*over, *nothing))
+        claimed = connection.execute(
+            "UPDATE tasks SET worker = ?, fence = fence + 1 WHERE id = ? AND fence = ?", ("other", task_id, 1)
+        )
+        assert claimed.rowcount == 1
+
+
+async def test_a_file_of_release_1_is_migrated_and_is_like_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    release_1(tmp_path / "old" / "journal.db")
+    for name in ("old", "new"):
+        store = SQLiteStore(tmp_path / name)
+        assert await store.commit([creation("t", reserve=reservation("m"))]) == [None]
+        await store.close()
+    assert tables(tmp_path / "old" / "journal.db") == tables(tmp_path / "new" / "journal.db")
+    assert meta(tmp_path / "old" / "journal.db") == {"version": 1, "schema": 2, "probes": 0}
+    assert meta(tmp_path / "new" / "journal.db") == {"version": 1, "schema": 2, "probes": 0}
+
+
+async def test_what_release_1_wrote_is_read_after_the_migration(tmp_path: Path) -> None:
+    release_1(tmp_path / "journal.db")
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
+        connection.execute("INSERT INTO scopes VALUES (1, 'tenant', 'owner', 'agent')")
+        connection.commit()
+    release_1_writes(tmp_path / "journal.db", "t", 1)
+    store = SQLiteStore(tmp_path)
+    found = await store.read_task("t")
+    assert found is not None
+    assert (found.new.scope, found.head.worker, found.head.fence) == (SCOPE, "other", 2)
+    assert await store.read_entries("t", -1, 10, wire=False) == [entry(0, 1), entry(1)]
+    assert await store.prune("agent", 2000, None, 10) == 1
+    assert await store.read_task("t direct") is None
+    await store.close()
+
+
+async def test_release_1_goes_on_with_a_file_that_was_migrated_and_this_one_after_it(tmp_path: Path) -> None:
+    """An upgrade can be taken back."""
+    store = SQLiteStore(tmp_path)
+    await store.commit([creation("mine", reserve=reservation("m"), status_time=2000), ended("over", status_time=500)])
+    assert await store.prune("agent", 600, None, 10) == 1
+    await store.close()
+    release_1_writes(tmp_path / "journal.db", "theirs", 1)
+    store = SQLiteStore(tmp_path)
+    assert [stored.new.id for stored in (await store.list_tasks(query())).tasks] == ["mine", "theirs"]
+    assert [one.task_id for one in await store.adopt("me", ["agent"], 10)] == ["mine", "theirs"]
+    assert await store.commit([creation("new", status_time=3000)]) == [None]
+    assert await store.prune("agent", 2000, None, 10) == 1
+    tombstone = await store.read_tombstone("theirs direct")
+    assert tombstone is not None
+    assert (tombstone.state, tombstone.seq, tombstone.chain) == (TaskState.COMPLETED, 1, entry(1).chain)
+    await store.close()
+
+
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release_1(tmp_path / "journal.db")
+    before = tables(tmp_path / "journal.db"), meta(tmp_path / "journal.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "STEPS", (schema.STEPS[0], (*schema.STEPS[1], "CREATE TABLE tasks (id)")))
+        for _ in range(2):
+            with pytest.raises(StoreBroken, match="already exists"):
+                SQLiteStore(tmp_path)
+    assert (tables(tmp_path / "journal.db"), meta(tmp_path / "journal.db")) == before
+    await SQLiteStore(tmp_path).close()
+
+
+def set_meta(path: Path, **values: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executemany("REPLACE INTO meta VALUES (?, ?)", values.items())
+        connection.commit()
+
+
+async def test_a_file_that_only_newer_code_can_work_with_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    await SQLiteStore(tmp_path).close()
+    set_meta(tmp_path / "journal.db", version=3, schema=5)
+    before = (tmp_path / "journal.db").read_bytes()
+    for _ in range(2):  # refused again, not "in use": the lock was let go
+        with pytest.raises(NewerSchema, match=r"schema 3.*knows 2.*upgrade Roost"):
+            SQLiteStore(tmp_path)
+    assert (tmp_path / "journal.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_a_newer_release_that_allows_it_is_used_as_it_is(tmp_path: Path, version: int) -> None:
+    await SQLiteStore(tmp_path).close()
+    set_meta(tmp_path / "journal.db", version=version, schema=7)
+    store = SQLiteStore(tmp_path)
+    assert await store.commit([creation("t", reserve=reservation("m"))]) == [None]
+    assert await store.read_task("t") is not None
+    await store.close()
+    assert meta(tmp_path / "journal.db") == {"version": version, "schema": 7, "probes": 0}
+
+
+async def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
+        connection.execute("CREATE TABLE theirs (id)")
+    before = (tmp_path / "journal.db").read_bytes()
+    with pytest.raises(StoreBroken, match=r"not a journal of Roost's.*--data"):
+        SQLiteStore(tmp_path)
+    assert (tmp_path / "journal.db").read_bytes() == before
