@@ -23,23 +23,24 @@ AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 OlderThan = Annotated[
     str, typer.Option(metavar="AGE", show_default=False, help="Those that ended longer ago: 12h, 30d, 0s for all.")
 ]
-Keep = Annotated[int, typer.Option(min=0, metavar="N", show_default=False, help="All but the newest N of each agent.")]
+Keep = Annotated[
+    int | None, typer.Option(min=0, metavar="N", show_default=False, help="All but the newest N of each agent.")
+]
 OfAgent = Annotated[str, typer.Option(metavar="AGENT", show_default=False, help="Only this agent's.")]
 
 
 def prune(
-    older_than: OlderThan = "", keep: Keep = -1, agent: OfAgent = "", as_json: Json = False, **flags: Any
+    older_than: OlderThan = "", keep: Keep = None, agent: OfAgent = "", as_json: Json = False, **flags: Any
 ) -> None:
     """Delete ended tasks and leave tombstones. Hosts may go on meanwhile."""
     before = _before(older_than) if older_than else None
-    if before is None and keep < 0:
+    if before is None and keep is None:
         raise Failed("say which: --older-than AGE, --keep N, or both")
-    most = keep if keep >= 0 else None
 
     async def work(store: Store, settings: Settings) -> dict[str, int]:
         gone: dict[str, int] = {}
         for name in [agent] if agent else await store.agents():
-            while pruned := await store.prune(name, before, most, STEP):
+            while pruned := await store.prune(name, before, keep, STEP):
                 gone[name] = gone.get(name, 0) + pruned
                 note(f"{name}: {gone[name]} deleted")
         await store.add_usage([Usage(name, -count, 0) for name, count in gone.items()])

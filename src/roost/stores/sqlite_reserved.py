@@ -154,18 +154,17 @@ class Ledger:
                 self.doubtful.update(taking)
             raise
         else:
-            self.rows.update(taking)
+            won = dict(taking)
             for at in (places[index] for index in stale):
                 results[at] = StaleFence(group[at].task_id)
-                self._give_back(group[at], together.going[at])
+                reserve = group[at].reserve
+                if reserve is not None and together.going[at] is not None:
+                    del won[reserve.key]
+            self.rows.update(won)
         finally:
             for key in taking:
                 del self.coming[key]
             together.done.set_result(None)
-
-    def _give_back(self, append: Append, row_id: int | None) -> None:
-        if row_id is not None and append.reserve is not None:
-            del self.rows[append.reserve.key]
 
 
 class _Together:
