@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+from tools.services import ServiceError
 
 from benchmarks import chart, machine, report
 from benchmarks.bench import Bench, Row, Series, WrongAnswer
-from benchmarks.cases import cost, latency, listing, paused, send, stream, subscribers
+from benchmarks.cases import cluster, cost, latency, listing, paused, replicas, restart, send, stream, subscribers
 from benchmarks.report import Report
 from benchmarks.servers import ROOT, ServerFailed
 
@@ -23,6 +24,9 @@ CASES = {
     "subscribers": subscribers.run,
     "listing": listing.run,
     "paused": paused.run,
+    "restart": restart.run,
+    "replicas": replicas.run,
+    "cluster": cluster.run,
 }
 ROUNDS, SECONDS = 7, 4.0
 
@@ -42,7 +46,7 @@ def main() -> int:
             bench.say(case)
             try:
                 outcome = CASES[case](bench)
-            except (WrongAnswer, ServerFailed) as error:
+            except (WrongAnswer, ServerFailed, ServiceError) as error:
                 failures[case] = str(error).strip().splitlines()[0][:300].replace(name, "").replace(str(ROOT), "")
                 bench.say(f"  failed: {error}")
             else:

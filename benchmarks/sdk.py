@@ -1,4 +1,5 @@
-"""The same agent on a2a-sdk's own server: `python -m benchmarks.sdk [--tuned] [FILE]`, in memory or on SQLite.
+"""The same agent on a2a-sdk's own server: `python -m benchmarks.sdk [--tuned] [FILE]`, in memory or on SQLite;
+`python -m benchmarks.sdk [--replica] URL` on PostgreSQL, a replica with the store and the events that it has for those.
 
 As it comes; or tuned as well as its user could: tracing off, SQLite in WAL mode with every commit
 synced, as Roost's own store is, and two connections. In two short trials of each, one connection
@@ -18,13 +19,14 @@ if TUNED:
     os.environ["OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"] = "false"
 
 from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.cluster import DatabaseTaskEventStream, VersionedDatabaseTaskStore
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import DatabaseTaskStore, InMemoryTaskStore, TaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as pb
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from starlette.applications import Starlette
 
 from benchmarks import serving
@@ -50,12 +52,14 @@ class Bench(AgentExecutor):
         raise NotImplementedError
 
 
-def store(file: str | None) -> TaskStore:
-    if file is None:
+def store(place: str | None) -> TaskStore:
+    if place is None:
         return InMemoryTaskStore()
+    if place.startswith("postgresql:"):
+        return DatabaseTaskStore(postgres(place))
     if not TUNED:
-        return DatabaseTaskStore(create_async_engine(f"sqlite+aiosqlite:///{file}"))
-    engine = create_async_engine(f"sqlite+aiosqlite:///{file}", pool_size=2, max_overflow=0)
+        return DatabaseTaskStore(create_async_engine(f"sqlite+aiosqlite:///{place}"))
+    engine = create_async_engine(f"sqlite+aiosqlite:///{place}", pool_size=2, max_overflow=0)
 
     @event.listens_for(engine.sync_engine, "connect")
     def durable(connection: Any, _: object) -> None:
@@ -67,7 +71,11 @@ def store(file: str | None) -> TaskStore:
     return DatabaseTaskStore(engine)
 
 
-def app(file: str | None) -> Starlette:
+def postgres(url: str) -> AsyncEngine:
+    return create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:", 1))
+
+
+def app(place: str | None, *, replica: bool = False) -> Starlette:
     card = pb.AgentCard(
         name="bench",
         description="Says as many pieces as it is told to.",
@@ -80,8 +88,13 @@ def app(file: str | None) -> Starlette:
         default_output_modes=["text/plain"],
         skills=[pb.AgentSkill(id="bench", name="bench", description="Says pieces.", tags=["bench"])],
     )
-    tasks = store(file)
-    handler = DefaultRequestHandler(agent_executor=Bench(), task_store=tasks, agent_card=card)
+    tasks: TaskStore | VersionedDatabaseTaskStore
+    if replica and place:
+        engine = postgres(place)
+        tasks, events = VersionedDatabaseTaskStore(engine), DatabaseTaskEventStream(engine)
+    else:
+        tasks, events = store(place), None
+    handler = DefaultRequestHandler(agent_executor=Bench(), task_store=tasks, agent_card=card, event_stream=events)
     routes = [
         *create_rest_routes(handler),
         *create_agent_card_routes(card),
@@ -90,7 +103,7 @@ def app(file: str | None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        if isinstance(tasks, DatabaseTaskStore):
+        if isinstance(tasks, DatabaseTaskStore | VersionedDatabaseTaskStore):
             await tasks.initialize()
         yield
 
@@ -98,5 +111,5 @@ def app(file: str | None) -> Starlette:
 
 
 if __name__ == "__main__":
-    files = [argument for argument in sys.argv[1:] if argument != "--tuned"]
-    serving.run(app(files[0] if files else None))
+    places = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    serving.run(app(places[0] if places else None, replica="--replica" in sys.argv))

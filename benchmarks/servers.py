@@ -9,15 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from roost.identity.seal import make_key
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"at http://127\.0\.0\.1:(\d+)/")
 TICKS = os.sysconf("SC_CLK_TCK")
 START_S = 60.0
+HAPPEN_S = 120.0
 
 
 class ServerFailed(Exception):
@@ -59,6 +62,12 @@ class Server:
             self.process.kill()
             self.process.wait()
 
+    def kill(self) -> None:
+        """As a crash does; what it leaves is for the next one."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
     def get(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -70,8 +79,14 @@ class Server:
 
     def ready_after(self) -> float:
         """Seconds from the start of the process until /readyz said 200."""
-        while self.get("/readyz")[0] != 200:
-            time.sleep(0.005)
+        return self.after(lambda: self.get("/readyz")[0] == 200, 0.005)
+
+    def after(self, happened: Callable[[], bool], pause_s: float) -> float:
+        """Seconds from the start of the process until something has happened; one looks every `pause_s`."""
+        while not happened():
+            if time.perf_counter() - self.started > HAPPEN_S:
+                raise ServerFailed(f"{self.name} is not where it should be after {HAPPEN_S:g} s")
+            time.sleep(pause_s)
         return time.perf_counter() - self.started
 
     def cpu_s(self) -> float:
@@ -100,6 +115,17 @@ def roost(folder: Path, data: str = "journal") -> Server:
     return Server("roost", "Roost, SQLite", arguments, folder, "/agents/bench")
 
 
+def replica(folder: Path, name: str, store: str, wake: str = "") -> Server:
+    """One of several on one PostgreSQL."""
+    secret = folder / "secret.key"
+    if not secret.exists():
+        make_key(secret)
+    command = Path(sys.executable).with_name("roost")
+    arguments = [str(command), "serve", "benchmarks/agents.py", "--port", "0", "--store", store]
+    arguments += ["--secret-file", str(secret), *(["--wake", wake] if wake else [])]
+    return Server(name, f"Roost, PostgreSQL{' and NATS' * bool(wake)}", arguments, folder, "/agents/bench")
+
+
 def sdk_in_memory(folder: Path) -> Server:
     return _sdk("sdk-memory", "a2a-sdk, in memory", folder)
 
@@ -114,6 +140,15 @@ def tuned_in_memory(folder: Path) -> Server:
 
 def tuned_on_sqlite(folder: Path) -> Server:
     return _sdk("tuned-sqlite", "a2a-sdk tuned, SQLite", folder, "--tuned", str(folder / "tuned.db"))
+
+
+def sdk_on_postgres(folder: Path, store: str) -> Server:
+    return _sdk("sdk-postgres", "a2a-sdk, PostgreSQL", folder, store)
+
+
+def sdk_replica(folder: Path, name: str, store: str) -> Server:
+    """One of several on one PostgreSQL, each with the events of the others."""
+    return _sdk(name, "a2a-sdk, PostgreSQL", folder, "--replica", store)
 
 
 def _sdk(name: str, label: str, folder: Path, *arguments: str) -> Server:

@@ -8,12 +8,20 @@ from collections.abc import Callable
 from itertools import count
 from typing import cast
 
+NUMBERS = count(os.getpid() << 32)
+"""Of messages: no two generators use the same."""
+
 
 class Requests:
-    """The bytes of one request after another; a message gets a new id each time."""
+    """The bytes of one request after another; a message gets a new id each time.
 
-    def __init__(self, port: int, path: str, text: str | None = None) -> None:
-        self.numbers = count(os.getpid() << 32)
+    `at_once`: the answer is the task as it begins, not as it ends.
+    """
+
+    def __init__(self, port: int, path: str, text: str | None = None, *, at_once: bool = False) -> None:
+        self.port = port
+        self.ends = text is not None and not at_once
+        """The answer is a task that has ended."""
         method = "GET" if text is None else "POST"
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nA2A-Version: 1.0\r\n"
         if text is None:
@@ -21,14 +29,15 @@ class Requests:
             self.numbered = False
         else:
             before = '{"message":{"messageId":"'
-            after = f'","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}}}'
+            configuration = ',"configuration":{"returnImmediately":true}' if at_once else ""
+            after = f'","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}{configuration}}}'
             length = len(before) + 16 + len(after)
             head += f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
             self.before, self.after = (head + before).encode(), after.encode()
             self.numbered = True
 
     def next(self) -> bytes:
-        return b"%b%016x%b" % (self.before, next(self.numbers), self.after) if self.numbered else self.before
+        return b"%b%016x%b" % (self.before, next(NUMBERS), self.after) if self.numbered else self.before
 
 
 class Connection(asyncio.Protocol):

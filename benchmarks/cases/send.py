@@ -38,7 +38,7 @@ def run(bench: Bench) -> Outcome:
                     result = bench.load(Closed(server.port, server.base + PATH, "1", seconds=bench.seconds))
                 rates[server.name].append(result.rate)
                 slowest[server.name].append(result.p99_ms)
-                cpu[server.name].append(watch.cpu_s / result.requests * 1e6)
+                cpu[server.name].append(watch.cpu_s / result.timed * 1e6)
                 if server.name == "stub":
                     generator.append(result.rate / result.busy)
                 bench.say(

@@ -250,6 +250,7 @@ class MemoryStore:
             error=move.error,
         )
         if move.dead is not None:
+            self.dead = [letter for letter in self.dead if letter[:3] != move.dead[:3]]
             self.dead.append(move.dead)
         return True
 

@@ -39,7 +39,13 @@ class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords):
         super().__init__()
         self.target = Target(url)
         self.location = self.target.location
-        self.committing = Pool(self.target, COMMITTING, enable_hashjoin="off", enable_mergejoin="off")
+        self.committing = Pool(
+            self.target,
+            COMMITTING,
+            enable_hashjoin="off",
+            enable_mergejoin="off",
+            plan_cache_mode="force_generic_plan",  # or else the first calls of each connection are planned one by one
+        )
         self.pool = Pool(self.target, READING)
         self.lease = Pool(self.target, 1)
         self.scopes: dict[Scope, int] = {}
