@@ -494,6 +494,14 @@ async def test_an_append_that_is_refused_as_stale_reserves_nothing(store: Store)
     assert await store.drop_reservations(0) == 1
 
 
+async def test_a_stale_append_does_not_replace_a_reservation_that_ran_out(store: Store) -> None:
+    await commit(store, creation("t", reserve=reservation("m", ttl_s=0)))
+    [refusal] = await store.commit([addition("t", entry(2), fence=7, reserve=reservation("m"))])
+    assert isinstance(refusal, StaleFence)
+    assert await store.read_reserved(reservation("m").key) is None
+    assert await store.drop_reservations(100) == 1
+
+
 async def test_a_reservation_that_ran_out_is_for_the_next(store: Store) -> None:
     await commit(store, creation("a", reserve=reservation("m", ttl_s=0)))
     assert await store.read_reserved(reservation("m").key) is None

@@ -88,9 +88,9 @@ async def accept(
     if reserve is None:
         await arrival.take_in(None)
         return
-    while (before := engine.arriving.get(reserve.key)) is not None:
-        await asyncio.wait([before])
-    done = engine.arriving[reserve.key] = asyncio.get_running_loop().create_future()
+    while reserve.key in engine.arriving:
+        await _arrived(engine, reserve.key)
+    engine.arriving[reserve.key] = None
     try:
         if message.task_id or engine.disk_low:
             await _check_new(engine, reserve)
@@ -99,8 +99,17 @@ async def accept(
     except Taken as taken:
         _again(engine, taken.reserved, reserve, message.message_id)
     finally:
-        del engine.arriving[reserve.key]
-        done.set_result(None)
+        awaited = engine.arriving.pop(reserve.key)
+        if awaited is not None:
+            awaited.set_result(None)
+
+
+async def _arrived(engine: Engine, key: bytes) -> None:
+    """Wait until it is known what comes of the message that was here a moment before."""
+    awaited = engine.arriving[key]
+    if awaited is None:
+        awaited = engine.arriving[key] = asyncio.get_running_loop().create_future()
+    await asyncio.wait([awaited])
 
 
 async def _check_new(engine: Engine, reserve: Reservation) -> None:

@@ -131,8 +131,8 @@ class Engine:
         self.runner = Runner(self, self.released)
         self.lives: dict[str, LiveTask] = {}
         self.loading: dict[str, asyncio.Task[bool]] = {}
-        self.arriving: dict[bytes, asyncio.Future[None]] = {}
-        """Keys of messages that are being accepted: a repeat waits for what comes of the first."""
+        self.arriving: dict[bytes, asyncio.Future[None] | None] = {}
+        """Keys of messages that are being accepted, with a future if a repeat waits for what comes of the first."""
         self.accepting = True
         self.lease = Lease(self)
         self.mirrors = Mirrors(self)

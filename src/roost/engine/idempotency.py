@@ -7,6 +7,7 @@ looking and taking. A repeat is answered from the journal, wherever the task run
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,15 @@ def reservation(rules: Rules, scope: Scope, request: SendMessageRequest, activat
 
 def key(scope: Scope, message_id: str) -> bytes:
     """Of the owner's own: the same id from another principal, tenant or to another agent is another message."""
-    parts = [part.encode("utf-8", "surrogatepass") for part in (*scope, message_id)]
-    return blake2b(b"".join(b"%d:%b" % (len(part), part) for part in parts), digest_size=16).digest()
+    digest = _of_scope(scope).copy()
+    digest.update(message_id.encode("utf-8", "surrogatepass"))
+    return digest.digest()
+
+
+@lru_cache(1024)
+def _of_scope(scope: Scope) -> blake2b:
+    parts = [part.encode("utf-8", "surrogatepass") for part in scope]
+    return blake2b(b"".join(b"%d:%b" % (len(part), part) for part in parts), digest_size=16)
 
 
 def fingerprint(request: SendMessageRequest) -> str:
