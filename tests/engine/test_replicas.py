@@ -10,6 +10,7 @@ from roost import Agent
 from roost.engine import leases, mirrors, recovery
 from roost.engine.engine import Engine
 from roost.engine.follower import SUBSCRIBE_ENDS
+from roost.engine.ports import StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.types import CancelTaskRequest, SubscribeToTaskRequest, TaskState
 from tests.agents.talk import text_of, until, until_state
@@ -298,3 +299,42 @@ async def test_send_and_follow_see_every_event_once_in_order_across_hosts():
         b.engine.release(follower)
         assert seqs == list(range(2, 2 + len(seqs)))
         assert text_of(await a.client.get(task)) == "".join(f"{number}," for number in range(500))
+
+
+async def test_an_answer_that_is_on_record_is_run_although_the_store_does_not_answer_for_a_while(quick):
+    class Deaf(SharedStore):
+        deaf = 0
+
+        async def read_internal(self, task_id):
+            if self.deaf:
+                self.deaf -= 1
+                raise StoreUnavailable("not now")
+            return await super().read_internal(task_id)
+
+    fleet, store = Fleet(), Deaf()
+    async with replicas(fleet.agent, store=store) as (a, _):
+        task = await a.client.send("ask")
+        store.deaf = 3
+        assert text_of(await a.client.send("you", task=task)) == "one you"
+
+
+async def test_tasks_whose_adoption_was_answered_to_nobody_are_found(quick):
+    class Mute(SharedStore):
+        mute = False
+
+        async def adopt(self, worker, agents, limit):
+            adopted = await super().adopt(worker, agents, limit)
+            if adopted and not self.mute:
+                self.mute = True
+                raise StoreUnavailable("the answer was lost")
+            return adopted
+
+    fleet, store = Fleet(), Mute()
+    async with replicas(fleet.agent, store=store) as (a, b):
+        task = await a.client.send("go", wait=False)
+        await until(lambda: fleet.called)
+        a.die()
+        await until(lambda: len(fleet.called) == 2)
+        fleet.gate.set()
+        await until_state(b.client, task, TaskState.COMPLETED)
+        assert store.mute

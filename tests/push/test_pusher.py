@@ -655,3 +655,22 @@ async def test_a_store_that_does_not_answer_does_not_hold_up_the_close(store, se
         await begun(store, pusher)
         await until(lambda: sender.calls)
         store.down = True
+
+
+async def test_a_retry_while_a_call_is_under_way_waits_for_it(store, sender):
+    """An operator retries what failed before: the webhook has one call at a time all the same."""
+    sender.answers[URL] = [500, 500, 500]
+    async with pushing(store, sender) as pusher:
+        task = await begun(store, pusher)
+        await until(lambda: store.dead)
+        sender.shut[URL] = asyncio.Event()
+        await task.say()
+        pusher.kick([task.id])
+        await until(lambda: sender.now["hooks.example.com"] == 1)
+        assert await store.retry_pushes(task.id, "hook") == 1
+        pusher.hurry.set()
+        await until(lambda: store.push(task.id).holder == "w1")
+        calls = len(sender.calls)
+        sender.shut.pop(URL).set()
+        await until(lambda: sender.bodies()[calls:] == task.bodies(1, 2))
+        assert sender.most["hooks.example.com"] == 1

@@ -12,6 +12,7 @@ counter = Agent("counter")
 gated = Agent("gated")
 asker = Agent("asker")
 once = Agent("once", on_crash="fail")
+quitter = Agent("quitter", on_crash="fail")
 
 
 def note(task_id: str, what: str) -> None:
@@ -60,3 +61,9 @@ async def run_once(task):
     yield "one "
     await gate(task.id)
     yield "two"
+
+
+@quitter.on_message
+async def quit_now(task):
+    """Takes its host down, in a way that looks like an error of the host's own."""
+    os._exit(1)

@@ -132,6 +132,37 @@ def test_an_answer_is_taken_by_any_host_and_a_repeat_of_it_by_another(three: lis
     assert [found["id"] for found in listed["tasks"]] == [task["id"]]
 
 
+def test_of_two_answers_at_the_same_time_one_is_taken_whoever_has_it(three: list[Server]) -> None:
+    """The hosts know the task from the same moment and raise the same fence: only one may believe that it has."""
+    for _ in range(15):
+        task = three[0].send("asker", "hi")
+        answers: dict[str, httpx.Response] = {}
+
+        def reply(host: Server, name: str, task_id: str, answers: dict[str, httpx.Response]) -> None:
+            message = {
+                "messageId": str(uuid.uuid4()),
+                "role": "ROLE_USER",
+                "taskId": task_id,
+                "parts": [{"text": name}],
+            }
+            answers[name] = httpx.post(
+                f"{host.url}/agents/asker/message:send", headers=VERSION, json={"message": message}, timeout=30
+            )
+
+        threads = [
+            threading.Thread(target=reply, args=(host, name, task["id"], answers))
+            for host, name in zip(three[1:], ("left", "right"), strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        [taken] = [name for name, answer in answers.items() if answer.status_code == 200]
+        assert {answer.status_code for answer in answers.values()} == {200, 400}
+        assert text(answers[taken].json()["task"]) == f"hello {taken}"
+        assert text(get(three[0], "asker", task["id"])) == f"hello {taken}"
+
+
 def test_the_task_of_a_killed_host_goes_on_elsewhere_and_its_reader_too(start: Start, log: Path) -> None:
     with start() as a, start() as b:
         task = a.send("gated", "go", wait=False)
@@ -307,6 +338,25 @@ def test_several_workers_share_one_port_and_one_that_dies_is_replaced(start: Sta
         host.process.terminate()
         host.process.wait(PATIENCE_S)
         assert _children(host.process.pid) == []
+
+
+def test_a_worker_that_ends_with_an_error_after_it_has_served_is_started_again(start: Start) -> None:
+    with start("--workers", "2") as host:
+        pids = until(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
+        until(lambda: host.send("counter", "1"), "an answer")
+        message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": "1"}]}
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"{host.url}/agents/quitter/message:send", headers=VERSION, json={"message": message})
+        until(lambda: len(found := _children(host.process.pid)) == 2 and found != pids, "another worker")
+        assert "is started again" in host.stderr
+
+
+def test_workers_end_when_their_parent_is_killed(start: Start) -> None:
+    with start("--workers", "2") as host:
+        pids = until(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
+        until(lambda: host.send("counter", "1"), "an answer")
+        host.kill()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of the workers")
 
 
 def _children(pid: int) -> list[int]:

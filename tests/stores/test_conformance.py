@@ -302,6 +302,18 @@ async def test_an_append_that_raised_the_fence_may_be_repeated_and_no_other_may_
     assert await entries_of(store, "t") == [entry(0, 1), entry(1), entry(1, 1), entry(2)]
 
 
+async def test_of_two_that_raise_the_fence_from_the_same_place_one_is_refused(store: Store) -> None:
+    """Two hosts have an answer, or an answer and a cancel, at the same time: their appends end at the same entry."""
+    await commit(store, creation("t", state=INPUT_REQUIRED, worker=None))
+    first = answer("t", entry(1, 1, data=b"one answer"), entry(2, data=b"goes on"))
+    second = answer("t", entry(1, 1, data=b"another answer"), entry(2, data=b"goes on too"))
+    await commit(store, first)
+    [refusal] = await store.commit([second])
+    assert isinstance(refusal, StaleFence)
+    await commit(store, first)
+    assert await entries_of(store, "t") == [entry(0, 1), entry(1), *first.entries]
+
+
 # Leases
 
 
@@ -342,6 +354,13 @@ async def test_active_tasks_of_these_agents_whose_worker_is_gone_are_adopted_old
     found = await store.read_task("5")
     assert found is not None
     assert (found.head.worker, found.head.fence, found.head.hidden) == ("me", 2, True)
+
+
+async def test_a_worker_can_ask_what_it_is_to_run(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("a"), creation("b", worker="other"), creation("c", state=COMPLETED, worker=None))
+    assert await store.mine(WORKER, 10) == [Adopted("a", 1, False)]
+    assert await store.mine(WORKER, 0) == []
 
 
 async def test_of_many_that_adopt_at_once_one_has_a_task(store: Store) -> None:
@@ -881,13 +900,26 @@ async def test_more_are_pruned_than_go_in_one_step_of_the_store(store: Store) ->
     assert (await store.list_tasks(query())).total == 10
 
 
+async def test_what_a_webhook_has_yet_to_hear_of_is_not_pruned(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t", push=config("t"), state=COMPLETED, status_time=1, worker=None))
+    await commit(store, ended("u", status_time=2))
+    assert await store.prune("agent", 100, None, 10) == 1
+    assert await store.prune("agent", None, 0, 10) == 0
+    assert await store.read_task("t") is not None
+    [held] = await store.hold_pushes("worker-2", ["agent"], 10)
+    holder = held.holder or ""
+    assert await store.move_pushes(holder, [move("t", cursor=1, delay_s=None, keep=False)]) == [True]
+    assert await store.prune("agent", 100, None, 10) == 1
+
+
 async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
     await alive(store, WORKER)
     await commit(store, creation("t", push=config("t")), creation("other", push=config("other")))
     await commit(store, addition("t", entry(2), entry(2, 1)))
     last = entry(3, data=b"the last")
     await commit(store, addition("t", last, head=head(TaskState.FAILED, status_time=77, worker=None)))
-    moves = [move(name, dead=dead(name)) for name in ("t", "other")]
+    moves = [move(name, cursor=3, delay_s=None, dead=dead(name)) for name in ("t", "other")]
     assert await store.move_pushes(WORKER, moves) == [True, True]
     assert await store.read_tombstone("t") is None
     assert await store.prune("agent", 78, None, 10) == 1

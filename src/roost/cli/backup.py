@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,6 +67,8 @@ def restore(file: From, force: Force = False, as_json: Json = False, **flags: An
             except postgres_backup.NoBackup as error:
                 raise BackupError(str(error)) from error
         else:
+            if zipfile.is_zipfile(file):
+                raise BackupError(f"{file} is a backup of a PostgreSQL journal: say with --store where to put it")
             restore_sqlite(file, Path(settings.data), force=force)
     except (BackupError, StoreBroken, StoreInUse, StoreUnavailable, NewerSchema, OSError) as error:
         raise Failed(f"nothing was restored: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import sqlite3
 import sys
@@ -120,6 +121,7 @@ class _Server(uvicorn.Server):
     async def _open(self) -> None:
         """Start the host; a database that is only just starting is given a moment."""
         deadline = time.monotonic() + OPEN_S
+        told = ""
         while True:
             try:
                 await self.roost.start()
@@ -127,7 +129,9 @@ class _Server(uvicorn.Server):
             except StoreUnavailable as error:
                 if time.monotonic() >= deadline or not self.settings.store or self.should_exit:
                     raise Failed(f"the store cannot be opened: {error}") from error
-                log.warning("the store cannot be opened yet: %s", error)
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("the store cannot be opened yet, trying for %g s: %s", OPEN_S, error)
                 await asyncio.sleep(OPEN_RETRY_S)
             except (OSError, sqlite3.Error) as error:
                 data = self.settings.data
@@ -137,6 +141,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        workers.ready()
+        workers.when_parent_ends(lambda: self.handle_exit(signal.SIGTERM, None))
         if workers.number() in (None, 1):
             print(banner(self.roost, self.settings, self.listener.getsockname()[1]), file=sys.stderr, flush=True)
 

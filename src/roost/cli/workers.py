@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -17,6 +18,8 @@ from roost.settings import Settings
 
 LISTEN_FD = "ROOST_LISTEN_FD"
 NUMBER = "ROOST_WORKER_NUMBER"
+PARENT_FD = "ROOST_PARENT_FD"
+READY_FD = "ROOST_READY_FD"
 QUICK_S = 5.0
 """A worker that ends sooner than that again and again is started less and less often."""
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 15.0
@@ -37,6 +40,27 @@ def number() -> int | None:
     return None if found is None else int(found)
 
 
+def ready() -> None:
+    """Tell the parent that this worker serves."""
+    found = os.environ.get(READY_FD)
+    if found is not None:
+        os.write(int(found), b".")
+
+
+def when_parent_ends(act: Callable[[], None]) -> None:
+    """A worker without its parent would serve on, and nobody would know of it."""
+    found = os.environ.get(PARENT_FD)
+    if found is None:
+        return
+    loop, descriptor = asyncio.get_running_loop(), int(found)
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        act()
+
+    loop.add_reader(descriptor, ended)
+
+
 class Workers:
     def __init__(self, sources: Sequence[str], settings: Settings, listener: socket.socket) -> None:
         self.sources = sources
@@ -47,6 +71,12 @@ class Workers:
         self.delays: dict[int, float] = {}
         self.due: dict[int, float] = dict.fromkeys(range(1, settings.workers + 1), 0.0)
         self.stopping = False
+        self.parent = os.pipe()
+        """Nobody writes to it: it ends for the workers when we do."""
+        self.ready = os.pipe()
+        os.set_blocking(self.ready[0], False)
+        self.served = False
+        """One of them has been ready once: the settings are good."""
 
     def run(self) -> None:
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -69,11 +99,12 @@ class Workers:
 
     def _spawn(self, worker: int) -> subprocess.Popen[bytes]:
         given = {f"ROOST_{name.upper()}": _text(value) for name, value in msgspec.structs.asdict(self.settings).items()}
-        descriptor = self.listener.fileno()
+        descriptors = self.listener.fileno(), self.parent[0], self.ready[1]
+        names = dict(zip((LISTEN_FD, PARENT_FD, READY_FD), map(str, descriptors), strict=True))
         return subprocess.Popen(  # noqa: S603  # ourselves, with our own arguments
             [sys.executable, "-m", "roost.cli", "serve", *self.sources],
-            env={**os.environ, **given, LISTEN_FD: str(descriptor), NUMBER: str(worker)},
-            pass_fds=[descriptor],
+            env={**os.environ, **given, **names, NUMBER: str(worker)},
+            pass_fds=descriptors,
             start_new_session=True,  # a terminal's Ctrl-C is the parent's to hand on
         )
 
@@ -84,13 +115,20 @@ class Workers:
                 continue
             del self.processes[worker]
             lived = time.monotonic() - self.started[worker]
-            if code == ERROR and worker not in self.delays:
+            if code == ERROR and not self._has_served():
                 self._end()
                 raise Failed("the workers cannot start: see above")
             delay = BACKOFF_S if lived > QUICK_S else min(self.delays.get(worker, BACKOFF_S / 2) * 2, BACKOFF_MAX_S)
             self.delays[worker] = delay
             self.due[worker] = time.monotonic() + delay
             print(f"roost: worker {worker} ended with {code}; it is started again in {delay:g} s", file=sys.stderr)
+
+    def _has_served(self) -> bool:
+        try:
+            self.served = self.served or bool(os.read(self.ready[0], 64))
+        except BlockingIOError:
+            pass
+        return self.served
 
     def _end(self) -> None:
         for process in self.processes.values():

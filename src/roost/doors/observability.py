@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from roost.engine.stats import BUCKETS
 from roost.protocol.codec import encode
 
 FAILED_LATELY_S = 3.0
+PROBE_S = 5.0
 REPEATS = {
     "hit": "aiwg_idempotency_hit",
     "miss": "aiwg_idempotency_misses",
@@ -49,8 +51,11 @@ class Observability:
 
     async def ready(self) -> Response:
         try:
-            await self.engine.store.probe()
-            await self.engine.store.read_task("")
+            async with asyncio.timeout(PROBE_S):
+                await self.engine.store.probe()
+                await self.engine.store.read_task("")
+        except TimeoutError:
+            return Response(503, encode({"status": "not ready", "store": f"does not answer within {PROBE_S:g} s"}))
         except StoreUnavailable as error:
             return Response(503, encode({"status": "not ready", "store": f"cannot write: {error}"}))
         if time.monotonic() - self.engine.committer.failed_at < FAILED_LATELY_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +15,7 @@ from roost.engine.ids import new_id, now_us
 from roost.engine.lane import Lane
 from roost.engine.live import LiveTask
 from roost.engine.media import check_input
-from roost.engine.ports import NewTask, PushConfig, Reservation, Reserved, Scope, Taken
+from roost.engine.ports import NewTask, PushConfig, Reservation, Reserved, Scope, StoreUnavailable, Taken
 from roost.engine.run import Run
 from roost.identity.principal import Principal
 from roost.protocol.entries import Received
@@ -32,7 +33,10 @@ from roost.protocol.types import SendMessageRequest, TaskPushNotificationConfig,
 if TYPE_CHECKING:
     from roost.engine.engine import Engine
 
+log = logging.getLogger("roost.engine")
+
 MAX_CONTEXT_ID = 256
+RETRY_S, RETRY_MAX_S = 0.1, 2.0
 TRIES = 3
 """Of an answer whose task another host writes to at the same time."""
 DIRECT_WITHIN_S = 1.0
@@ -152,6 +156,8 @@ class Arrival:
             await self._take_new(reserve)
             return
         for _ in range(TRIES):
+            if not self.engine.lease.held:
+                raise Unavailable("this host has no lease: it cannot reach its store", retry_after=1)
             try:
                 await self._take_answer(reserve)
                 return
@@ -201,8 +207,10 @@ class Arrival:
         except asyncio.CancelledError:
             live.commit().add_done_callback(committed)  # the client is gone, its message is not
             raise
-        except (Unavailable, Taken):
+        except (Unavailable, Taken) as error:
             committed(waiter)
+            if isinstance(error, Moved):  # with our lease: of the task nobody has heard yet
+                raise Unavailable("this host cannot reach its store; try again", retry_after=1) from None
             raise
         self.client.attach(run)
         committed(waiter)
@@ -247,17 +255,31 @@ class Arrival:
         run.has_turn = not engine.store.shared
         try:
             await live.commit()
-            await recovery.prepare(engine.store, run)
-            if engine.pusher is not None:
-                if self.push is not None:
-                    await push_configs.attach(engine, self.scope.agent, live.new.id, self.push, live.shown_seq - 1)
-                await engine.pusher.hold_task(live.new.id)
+            await self._ready(run)
             self.client.attach(run)
             if live.state not in TERMINAL:  # a cancel may have been faster
                 engine.runner.submit(lane, run)
         finally:
             lane.unreserve(waits)
             engine.unhold(live)
+
+    async def _ready(self, run: Run) -> None:
+        """The answer is on record, so its run has to come: what the store does not tell now is asked again."""
+        engine, live, delay = self.engine, run.live, RETRY_S
+        while True:
+            try:
+                await recovery.prepare(engine.store, run)
+                if engine.pusher is not None:
+                    if self.push is not None:
+                        await push_configs.attach(engine, self.scope.agent, live.new.id, self.push, live.shown_seq - 1)
+                    await engine.pusher.hold_task(live.new.id)
+                return
+            except StoreUnavailable as error:
+                if live.lost or not engine.accepting:
+                    raise
+                log.warning("task %s has its answer and goes on when the store does: %s", live.new.id, error)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_MAX_S)
 
     async def _prepare_push(self, task_id: str) -> PushConfig | None:
         if self.push is None:

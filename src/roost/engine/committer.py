@@ -17,6 +17,8 @@ log = logging.getLogger("roost.engine")
 GROUP_ENTRIES = 4096
 GROUPS_AT_ONCE = 2
 RETRY_MAX_S = 1.0
+CLOSE_S = 8.0
+"""For the last commits, when the host stops."""
 
 
 class Committer:
@@ -49,7 +51,12 @@ class Committer:
         """Commit what is written, then stop."""
         self.closing = True
         self._wake()
-        await asyncio.gather(*self.workers)
+        done, late = await asyncio.wait(self.workers, timeout=CLOSE_S) if self.workers else (set(), set())
+        if late:
+            log.error("the store does not answer: what was not acknowledged is left out")
+            for worker in late:
+                worker.cancel()
+        await asyncio.gather(*done, *late, return_exceptions=True)
 
     async def _work(self) -> None:
         while True:
@@ -138,14 +145,14 @@ class Committer:
     def _refuse_new(self) -> None:
         """Those that came meanwhile and are not on record yet need not wait for the store."""
         for live in self.dirty:
-            if not live.created and not live.lost:
+            if (not live.created or live.goes_on) and not live.lost:
                 live.refused(_unavailable())
 
     def _give_up(self, lives: list[LiveTask], group: list[Append]) -> tuple[list[LiveTask], list[Append]]:
-        """New tasks are refused at once; tasks that exist are tried again until the store is back."""
+        """New messages are refused at once; what agents have said is tried again until the store is back."""
         keep: list[tuple[LiveTask, Append]] = []
         for live, append in zip(lives, group, strict=True):
-            if append.create is not None or self.closing:
+            if append.create is not None or append.goes_on or self.closing:
                 live.refused(_unavailable())
             else:
                 keep.append((live, append))

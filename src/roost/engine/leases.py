@@ -63,7 +63,7 @@ class Lease:
                 async with asyncio.timeout(LEASE_S - MARGIN_S):
                     await self._renew()
             except (StoreUnavailable, TimeoutError) as error:
-                log.warning("the lease cannot be renewed: %s", error or "no answer in time")
+                log.warning("the lease cannot be renewed: %s", str(error) or "no answer in time")
             except Exception:
                 log.exception("the lease cannot be renewed")
 

@@ -20,7 +20,8 @@ class Hook:
     """A webhook that is ours to call, as far as it must be remembered between two calls."""
 
     __slots__ = (
-        "again", "attempts", "buried", "config", "cursor", "error", "kicked", "lost", "running", "settled", "timer",
+        "after", "again", "attempts", "buried", "config", "cursor", "error", "kicked", "lost", "running", "settled",
+        "timer",
     )  # fmt: skip
 
     def __init__(self, config: PushConfig, attempts: int = 0, buried: int = 0, error: str = "") -> None:
@@ -32,6 +33,8 @@ class Hook:
         self.settled: bool | None = None
         """Whether the task ended or waits with the entry at the cursor; None while nobody has looked."""
         self.running: asyncio.Task[None] | None = None
+        self.after: asyncio.Task[None] | None = None
+        """The last call of the hook that this one replaces: one at a time, whoever makes it."""
         self.timer: asyncio.TimerHandle | None = None
         """Until it is tried again."""
         self.again = False

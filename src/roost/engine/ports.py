@@ -305,6 +305,9 @@ class Leases(Protocol):
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         """Take active tasks of these agents whose worker is None or dead, oldest first; never one twice."""
 
+    async def mine(self, worker: str, limit: int) -> list[Adopted]:
+        """Active tasks that this worker is to run, whatever it knows of them; never handed over."""
+
     async def take_turn(self, task_id: str) -> str | None:
         """The turn of an active task in its context; None if it is its own now, or the id of a task before it.
 
@@ -373,7 +376,7 @@ class Records(Protocol):
         """Delete up to `limit` terminal tasks of the agent, and leave tombstones; how many.
 
         Those whose status is older than `before_ms`, and the oldest beyond the `keep` newest. With
-        their configs and dead letters.
+        their configs and dead letters; but none that has a webhook with something left to deliver.
         """
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None: ...

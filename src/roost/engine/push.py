@@ -64,6 +64,8 @@ class Pusher:
         """By task id and config id."""
         self.running: set[asyncio.Task[None]] = set()
         self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.leaving: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """Calls under way of hooks that were dropped."""
         self.changing: set[tuple[str, str]] = set()
         """Configs whose row is being replaced or deleted."""
         self.asking = 0
@@ -207,10 +209,15 @@ class Pusher:
             self._drop(before)
             hooks = self.held.setdefault(hook.config.task_id, {})
         hooks[hook.config.id] = hook
+        hook.after = self.leaving.get((hook.config.task_id, hook.config.id))
         self._go(hook)
 
     def _drop(self, hook: Hook) -> None:
         hook.lost = True
+        if hook.running is not None:
+            key = (hook.config.task_id, hook.config.id)
+            self.leaving[key] = hook.running
+            hook.running.add_done_callback(lambda task: self._left(key, task))
         if hook.timer is not None:
             hook.timer.cancel()
             hook.timer = None
@@ -219,6 +226,10 @@ class Pusher:
             del hooks[hook.config.id]
             if not hooks:
                 del self.held[hook.config.task_id]
+
+    def _left(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self.leaving.get(key) is task:
+            del self.leaving[key]
 
     # Delivery
 
@@ -241,6 +252,9 @@ class Pusher:
     async def _work(self, hook: Hook) -> None:
         delay: float | None = 0.0
         try:
+            if hook.after is not None:
+                await asyncio.wait([hook.after])
+                hook.after = None
             while delay == 0.0 and not hook.lost and not self.closing:
                 delay = await self.delivery.turn(hook)
         except StoreUnavailable as error:

@@ -19,6 +19,7 @@ from roost.protocol.codec import decoder
 from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry, Received
 from roost.protocol.errors import InvalidParams, Moved, Unavailable
 from roost.protocol.fold import fold, new_task
+from roost.protocol.states import ACTIVE
 from roost.protocol.types import Artifact, Part, StreamResponse, Task, TaskState
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ ANY_SUB = 2**62
 ORPHANS = 100
 """Adopted at once: the rest is for others, or for the next look."""
 AT_ONCE = 16
+STRAYS = 10_000
+STRAYS_EVERY = 5
+"""Looks."""
 LOOK_S = 1.0
 MAX_ATTEMPTS = 3
 BACKOFF_S = (0.0, 1.0, 4.0)
@@ -92,23 +96,37 @@ async def recover(engine: Engine) -> None:
     delay = RETRY_S
     worker = engine.worker
     begun: dict[str, Adopted] = {}
+    looks = 0
     while engine.accepting:
         if worker != engine.worker:
             begun.clear()  # adopted under a name that we lost: for whoever finds them
             worker = engine.worker
         try:
+            if looks == 1:
+                await _find_strays(engine, begun)
             await _recover(engine, begun)
             if not engine.store.shared:
                 return
             delay = RETRY_S
+            looks = (looks + 1) % STRAYS_EVERY
             await asyncio.sleep(LOOK_S * random.uniform(0.7, 1.3))  # noqa: S311  # replicas must not march in step
         except (StoreUnavailable, Unavailable) as error:
+            looks = 1  # the store may have given us tasks, and the answer was lost
             log.error("interrupted tasks cannot be taken up yet, trying again in %g s: %s", delay, error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX_S)
         except Exception:
             log.exception("interrupted tasks cannot be taken up yet")
             await asyncio.sleep(RETRY_MAX_S)
+
+
+async def _find_strays(engine: Engine, begun: dict[str, Adopted]) -> None:
+    """Tasks that are ours by the store and that nothing here is about to run: an answer was lost, or a start failed."""
+    for task in await engine.store.mine(engine.worker, STRAYS):
+        live = engine.lives.get(task.task_id)
+        busy = live is not None and (live.busy or live.dirty or live.in_flight)
+        if task.task_id not in engine.runner.runs and not busy:
+            begun.setdefault(task.task_id, task)
 
 
 async def _recover(engine: Engine, begun: dict[str, Adopted]) -> None:
@@ -160,7 +178,7 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
     if live is None:
         return None
     try:
-        if live.fence > adopted.fence or live.dirty or live.in_flight:
+        if live.fence > adopted.fence or live.dirty or live.in_flight or live.state not in ACTIVE:
             return None  # someone has done something to it since
         live.fence = live.held_fence = adopted.fence
         live.worker = engine.worker

@@ -163,6 +163,10 @@ class MemoryStore:
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
         return adopted
 
+    async def mine(self, worker: str, limit: int) -> list[Adopted]:
+        rows = [row for row in self.rows.values() if row.head.state in ACTIVE and row.head.worker == worker]
+        return [Adopted(row.new.id, row.head.fence, False) for row in rows[:limit]]
+
     async def take_turn(self, task_id: str) -> str | None:
         return None
 
@@ -291,7 +295,12 @@ class MemoryStore:
         return sorted({row.new.scope.agent for row in self.rows.values()})
 
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
-        over = [row for row in self.rows.values() if row.new.scope.agent == agent and row.head.state in TERMINAL]
+        calling = {key[0] for key, push in self.pushes.items() if push.due is not None}
+        over = [
+            row
+            for row in self.rows.values()
+            if row.new.scope.agent == agent and row.head.state in TERMINAL and row.new.id not in calling
+        ]
         over.sort(key=lambda row: (row.head.status_time, row.new.id))
         spare = len(over) - keep if keep is not None else 0
         gone = [

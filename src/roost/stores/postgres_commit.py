@@ -51,15 +51,17 @@ BEGIN
             a.ord::integer AS ord,
             NOT a.makes AND t.fence IS DISTINCT FROM a.fence AND NOT d.done AS stale,
             a.makes AND t.id IS NOT NULL OR d.done AS done
-        FROM unnest(ids, fences, makes, raised, seqs, subs)
-            WITH ORDINALITY AS a (id, fence, makes, raised, seq, sub, ord)
+        FROM unnest(ids, fences, makes, raised, seqs, subs, blobs)
+            WITH ORDINALITY AS a (id, fence, makes, raised, seq, sub, entries, ord)
         LEFT JOIN (
             SELECT id, fence FROM tasks WHERE id = ANY (ids) ORDER BY id FOR UPDATE
         ) t ON t.id = a.id
         CROSS JOIN LATERAL (
-            -- It raised the fence itself, in an earlier try whose answer was lost.
+            -- It raised the fence itself, in an earlier try whose answer was lost. Another host that raised it as
+            -- high has come to the same place with other entries: their hashes differ, if nothing else does.
             SELECT coalesce(a.raised <> a.fence AND a.raised = t.fence, false) AND EXISTS (
-                SELECT FROM segments s WHERE s.task_id = a.id AND s.last_seq = a.seq AND s.last_sub = a.sub
+                SELECT FROM segments s
+                WHERE s.task_id = a.id AND s.last_seq = a.seq AND s.last_sub = a.sub AND s.entries = a.entries
             ) AS done
         ) d
     ) v

@@ -69,6 +69,7 @@ ADOPT = f"""
     WHERE t.id = left_alone.id
     RETURNING t.created, t.id, t.fence, left_alone.worker IS NULL
 """
+MINE = f"SELECT id, fence FROM tasks WHERE place = {ACTIVE} AND worker = $1 ORDER BY created, id LIMIT $2"
 ASK_CANCEL = f"UPDATE tasks SET cancel = true WHERE id = $1 AND place = {ACTIVE} AND NOT cancel"
 
 
@@ -96,6 +97,10 @@ class WorkerLeases:
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         rows = await self.pool.rows(ADOPT, worker, [to_text(agent) for agent in agents], limit)
         return [Adopted(from_text(task_id), fence, over) for _, task_id, fence, over in sorted(rows)]
+
+    async def mine(self, worker: str, limit: int) -> list[Adopted]:
+        rows = await self.pool.rows(MINE, worker, limit)
+        return [Adopted(from_text(task_id), fence, False) for task_id, fence in rows]
 
     async def take_turn(self, task_id: str) -> str | None:
         [(before,)] = await self.pool.rows("SELECT take_turn_1($1)", to_text(task_id))

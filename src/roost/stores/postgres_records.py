@@ -45,6 +45,7 @@ DOOMED = f"""
         LIMIT 1
     ) s
     WHERE t.agent = $1 AND t.{OVER} AND {{until}}
+        AND NOT EXISTS (SELECT FROM pushes p WHERE p.task_id = t.id AND p.due IS NOT NULL)
     ORDER BY t.status_time, t.id
     LIMIT $2
     FOR UPDATE OF t SKIP LOCKED

@@ -138,6 +138,9 @@ class SQLiteStore:
         adopted: list[Adopted] = await self.carrier.do("adopt", worker, agents, limit)
         return adopted
 
+    async def mine(self, worker: str, limit: int) -> list[Adopted]:
+        return await self._read(tasks.mine, worker, limit)
+
     async def take_turn(self, task_id: str) -> str | None:
         return None
 

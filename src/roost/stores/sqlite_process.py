@@ -43,6 +43,8 @@ class Reply(Struct, array_like=True):
 GONE = "the process that writes the journal is gone"
 
 encode = msgspec.msgpack.Encoder().encode
+
+CLOSE_S = 5.0
 Decode = Callable[[Any], Any]
 
 
@@ -79,7 +81,7 @@ class ProcessCarrier:
         else:
             self.ours.close()
         if self.process is not None:
-            await asyncio.to_thread(self.process.wait)
+            await asyncio.to_thread(_end, self.process)
 
     def _start(self) -> None:
         self.ours, theirs = socket.socketpair()
@@ -102,6 +104,15 @@ class ProcessCarrier:
         if self.line is not None:
             self._start()  # it was killed; what it had in hand was refused, and is tried again
         _, self.line = await asyncio.get_running_loop().create_unix_connection(_Line, sock=self.ours)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It ends when its line is closed; one that is stuck has nothing that was acknowledged."""
+    try:
+        process.wait(CLOSE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class _Line(asyncio.Protocol):

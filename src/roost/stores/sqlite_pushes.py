@@ -13,6 +13,9 @@ from roost.stores.sqlite_tasks import marks
 PUSH = "task_id, id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error"
 DEAD = "task_id, config_id, seq, attempts, error, time"
 FAILING = "attempts > 0 OR buried > 0 OR paused"
+SET_BACK_S = 2.0
+LONGEST_MS = 2 * 3_600_000
+"""Longer than anyone waits: what is due later was due under another clock."""
 
 
 def put_push(connection: sqlite3.Connection, config: PushConfig, worker: str) -> bool:
@@ -36,11 +39,29 @@ def delete_push(connection: sqlite3.Connection, task_id: str, config_id: str) ->
     return connection.execute("DELETE FROM pushes WHERE task_id = ? AND id = ?", (task_id, config_id)).rowcount == 1
 
 
+class _Clock:
+    """Sees that the machine's clock was set back: then what is due later would be due much too late."""
+
+    def __init__(self) -> None:
+        self.ahead: float | None = None
+
+    def was_set_back(self) -> bool:
+        ahead = time.time() - time.monotonic()
+        before, self.ahead = self.ahead, ahead
+        return before is not None and ahead < before - SET_BACK_S
+
+
+_clock = _Clock()
+
+
 def hold_pushes(connection: sqlite3.Connection, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+    now = now_ms()
+    latest = now if _clock.was_set_back() else now + LONGEST_MS
+    connection.execute("UPDATE pushes SET due = ? WHERE due > ?", (now, latest))
     found = connection.execute(
         f"SELECT {PUSH} FROM pushes WHERE due <= ? AND holder IS NOT ? AND agent IN ({marks(agents)})"
         " ORDER BY due, task_id, id LIMIT ?",
-        (now_ms(), worker, *agents, limit),
+        (now, worker, *agents, limit),
     )
     held = [push._replace(holder=worker) for push in _pushes(found)]
     connection.executemany(

@@ -16,9 +16,13 @@ _ENDED = " UNION ALL ".join(
     f"SELECT t.id, t.status_time FROM scopes CROSS JOIN tasks t INDEXED BY {index} ON t.scope = scopes.id"
     f" WHERE scopes.agent = :agent AND t.place = {place} AND t.state IN ({', '.join(map(str, OVER))})"
     " AND t.status_time < :before"
+    " AND NOT EXISTS (SELECT 1 FROM pushes WHERE pushes.task_id = t.id AND pushes.due IS NOT NULL)"
     for index, place in (("tasks_by_state", LISTED), ("tasks_unlisted", UNLISTED))
 )
-"""The terminal tasks of an agent up to a time: a walk through the indexes, scope by scope."""
+"""The terminal tasks of an agent up to a time: a walk through the indexes, scope by scope.
+
+Not those whose webhooks still have something to say.
+"""
 _FOREVER = 2**62
 
 

@@ -161,6 +161,14 @@ def adopt(connection: sqlite3.Connection, worker: str, agents: Sequence[str], li
     return [Adopted(task_id, fence, bool(handed_over)) for task_id, fence, handed_over in rows]
 
 
+def mine(connection: sqlite3.Connection, worker: str, limit: int) -> list[Adopted]:
+    rows = connection.execute(
+        f"SELECT id, fence FROM tasks WHERE place = {ACTIVE} AND worker = ? ORDER BY created, id LIMIT ?",
+        (worker, limit),
+    )
+    return [Adopted(task_id, fence, False) for task_id, fence in rows]
+
+
 def active_of(connection: sqlite3.Connection, task_ids: Sequence[str]) -> dict[str, str | None]:
     """Those of the tasks that are active, with their workers."""
     return dict(

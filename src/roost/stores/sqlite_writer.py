@@ -153,8 +153,8 @@ class Writer:
         last = append.entries[-1]
         found = self.connection.execute(
             "SELECT 1 FROM tasks t JOIN segments s ON s.task_id = t.id"
-            " WHERE t.id = ? AND t.fence = ? AND s.last_seq = ? AND s.last_sub = ?",
-            (append.task_id, append.head.fence, last.seq, last.sub),
+            " WHERE t.id = ? AND t.fence = ? AND s.last_seq = ? AND s.last_sub = ? AND s.entries = ?",
+            (append.task_id, append.head.fence, last.seq, last.sub, encode_segment(append.entries)),
         ).fetchone()
         return found is not None and append.head.fence != append.fence
 
