@@ -52,6 +52,7 @@ class SharedStore(MemoryStore):
         return True
 
     async def leave(self, worker: str) -> None:
+        await super().leave(worker)
         self.leases.pop(worker, None)
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:

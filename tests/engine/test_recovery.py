@@ -315,3 +315,42 @@ async def test_an_agent_that_is_not_called_twice_is_working_while_it_works_like_
     async with serving(agent) as (host, _):
         events = await host.stream("go")
     assert states(events) == [TaskState.WORKING, TaskState.COMPLETED]
+
+
+async def test_a_turn_that_was_left_goes_on_before_a_new_one_of_its_context():
+    """Also while it waits for its next attempt: the new turn must not overtake it."""
+    left = Left()
+    (task_id,) = await left.leave("one")
+    context = left.store.rows[task_id].new.context_id
+    hosted = left.agent()
+    engine = Engine(left.store, "new worker")
+    engine.add(hosted.hosted())
+    await engine.start()
+    asked = request("two", wait=False)
+    asked.message.context_id = context
+    await engine.send(LOCAL, "left", asked)
+    await until(lambda: len(left.called) == 2)
+    await asyncio.sleep(0.05)
+    assert left.called == ["one", "one"], "the new turn waits"
+    left.gate.set()
+    await until(lambda: left.called == ["one", "one", "two"])
+    await until(lambda: not engine.lives)
+    await engine.close()
+
+
+async def test_tasks_that_were_adopted_and_not_begun_are_handed_over_when_the_host_stops():
+    left = Left()
+    (task_id,) = await left.leave("one")
+    engine = await left.engine("new worker")
+    left.store.failures_of_records = 10_000
+    await until(lambda: left.store.rows[task_id].head.worker == "new worker")
+    rows = dict(left.store.rows)
+    await engine.close()
+    left.store.rows = rows
+    assert left.store.rows[task_id].head.worker is None
+    left.store.failures_of_records = 0
+    left.gate.set()
+    last = await left.engine("last worker")
+    await until(lambda: left.state(task_id) is TaskState.COMPLETED)
+    assert last.stats.adopted == {"handed over": 1, "worker lost": 0}
+    await last.close()

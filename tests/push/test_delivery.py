@@ -341,3 +341,10 @@ def test_nothing_is_called_through_a_proxy(http: httpx.Client, hook: Receiver) -
     with running(FLEET, args=LOCAL, env={**os.environ, **proxy}) as host:
         Rest(http, host.url).ok("SendMessage", sending(configuration=with_hook(hook.url())))
         hook.wait_said("COMPLETED")
+
+
+def test_a_webhook_hears_that_a_task_that_waited_is_canceled(door: Door, hook: Receiver) -> None:
+    asked = door.ok("SendMessage", sending("hi", configuration=with_hook(hook.url())), "ask")["task"]
+    hook.wait_said("INPUT_REQUIRED")
+    door.ok("CancelTask", {"id": asked["id"]}, "ask")
+    assert hook.wait_said("CANCELED")[-1] == "CANCELED"

@@ -381,7 +381,7 @@ async def test_a_worker_that_lives_keeps_its_tasks_and_one_that_left_does_not(st
     if store.shared:
         assert await store.adopt("me", ["agent"], 10) == []
     await store.leave("neighbour")
-    assert await store.adopt("me", ["agent"], 10) == [("t", 2, False)]
+    assert await store.adopt("me", ["agent"], 10) == [("t", 2, True)]
 
 
 async def test_a_lease_is_prolonged_as_often_as_it_likes(store: Store) -> None:

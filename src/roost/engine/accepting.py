@@ -185,7 +185,7 @@ class Arrival:
         engine.lives[new.id] = live
         live.busy += 1
         run = Run(live, lane.hosted, [received])
-        run.has_turn = live.turn or not engine.store.shared
+        run.has_turn = not message.context_id or _no_one_before(engine)
         if profile.direct:
             loop = asyncio.get_running_loop()
             run.decision = loop.create_future()
@@ -252,7 +252,7 @@ class Arrival:
         """Commit the answer and call the agent again; a task of its own, because the client may go."""
         engine, lane = self.engine, self.lane
         run = Run(live, lane.hosted, [])
-        run.has_turn = not engine.store.shared
+        run.has_turn = _no_one_before(engine)
         try:
             await live.commit()
             await self._ready(run)
@@ -285,6 +285,11 @@ class Arrival:
         if self.push is None:
             return None
         return await push_configs.prepare(self.engine, self.scope.agent, task_id, self.push)
+
+
+def _no_one_before(engine: Engine) -> bool:
+    """Whoever is before a run in its context is in this process, and known."""
+    return not engine.store.shared and engine.recovered.is_set()
 
 
 def _reserve(lane: Lane, new: NewTask) -> bool:

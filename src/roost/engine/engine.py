@@ -51,6 +51,8 @@ log = logging.getLogger("roost.engine")
 R = TypeVar("R")
 
 CANCEL_WAIT_S = 5.0
+LEAVE_S = 5.0
+"""For the last words to the store."""
 TRIES = 3
 """Of what is asked of a task that moves to another host at the same time."""
 
@@ -138,6 +140,8 @@ class Engine:
         self.mirrors = Mirrors(self)
         self.keeper = Keeper(self, keeping or Keeping())
         self.recovering: asyncio.Task[None] | None = None
+        self.recovered = asyncio.Event()
+        """What was left behind before the start has its turns; only then is it known who is first in a context."""
 
     def add(self, hosted: HostedAgent) -> None:
         self.runner.add(hosted)
@@ -171,18 +175,22 @@ class Engine:
             await self.pusher.close()
         for live in list(self.lives.values()):
             live.refused(Unavailable("the host is shutting down; connect again to go on", retry_after=1))
-        await self.keeper.close()
-        await self.mirrors.close()
-        await self.lease.close()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self.keeper.close()
+                await self.mirrors.close()
+                await self.lease.close()
+        except TimeoutError:
+            log.error("the store does not answer: what this host ran is taken over when its lease is over")
         await self.store.close()
 
     def lapse(self, worker: str) -> None:
         """The lease is lost: whoever has it now goes on with our tasks. Go on as `worker`, with nothing."""
-        self.runner.abandon()
         for live in list(self.lives.values()):
-            if self.owns(live):
+            if self.owns(live) or live.dirty or live.in_flight or live.new.id in self.runner.runs:
                 live.refused(Moved())
                 self.lives.pop(live.new.id, None)
+        self.runner.abandon()
         self.worker = worker
         if self.pusher is not None:
             self.pusher.lapse(worker)
@@ -301,10 +309,11 @@ class Engine:
     async def _cancel(self, live: LiveTask) -> bytes:
         """Stop the run, or end the task where there is none; a question on its way may come first."""
         while True:
-            if self.store.shared and live.worker not in (None, self.worker):
+            if self._is_anothers(live):
                 await self._cancel_elsewhere(live)
-                if live.state in TERMINAL:
-                    return await live.read(lambda task, _: task_bytes(task))
+                continue
+            if live.state in TERMINAL and not live.dirty and not live.in_flight:
+                return await live.read(lambda task, _: task_bytes(task))
             settled = live.when_settled()
             self.stop(live)
             body = await settled
@@ -314,8 +323,11 @@ class Engine:
     def stop(self, live: LiveTask) -> None:
         """Cancel a task that is ours or nobody's."""
         if live.state not in TERMINAL and not self.runner.cancel(live.new.id):
+            if self._is_anothers(live):
+                raise Moved
             if live.worker is None:
                 live.take_over(self.worker)
+                live.goes_on = True  # its webhooks are at rest, and have to hear of it
             live.write_status(now_us(), TaskState.CANCELED)
 
     async def _cancel_elsewhere(self, live: LiveTask) -> None:
@@ -325,13 +337,17 @@ class Engine:
             self.wakes.tell([live.new.id])
         follower = self.follow(live, live.shown_seq, SUBSCRIBE_ENDS)
         try:
-            while live.worker not in (None, self.worker) and live.state not in TERMINAL:
-                if await follower.batch() is None:
-                    break
+            while self._is_anothers(live):
+                if await follower.batch() is None and self._is_anothers(live):
+                    raise Moved
         finally:
             self.release(follower)
         if live.lost:
             raise Moved
+
+    def _is_anothers(self, live: LiveTask) -> bool:
+        """Another host runs it: nothing of ours may be written to it."""
+        return self.store.shared and live.worker not in (None, self.worker) and live.state not in TERMINAL
 
     async def subscribe(
         self, principal: Principal, agent: str, request: SubscribeToTaskRequest, last_event_id: int | None = None
@@ -450,9 +466,7 @@ class Engine:
 
     def released(self, live: LiveTask) -> None:
         """Forget a task that nothing happens to any more; the journal remembers it."""
-        if live.lost:
-            self.lives.pop(live.new.id, None)
-        elif live.idle:
+        if live.lost or live.idle:
             if self.lives.get(live.new.id) is live:
                 del self.lives[live.new.id]
         elif not live.busy and not live.followers and (live.dirty or live.in_flight):

@@ -19,6 +19,8 @@ class Lane:
         self.ready: deque[Run] = deque()
         self.turns: dict[ContextKey, deque[Run]] = {}
         """A context is here while one of its runs is running or ready; the deque holds those behind it."""
+        self.expected: dict[Run, bool] = {}
+        """Runs that will come, and whether it is their turn already."""
         self.waiting = 0
         self.reserved = [0, 0]
         """Messages that are being committed: those that will run at once, and those that will wait."""
@@ -36,7 +38,33 @@ class Lane:
     def unreserve(self, waits: bool) -> None:
         self.reserved[waits] -= 1
 
+    def expect(self, run: Run) -> None:
+        """Keep the turn of a run that is to be submitted later."""
+        if self.hosted.profile.parallel:
+            return
+        behind = self.turns.get(_key(run.live.new))
+        self.expected[run] = behind is None
+        if behind is None:
+            self.turns[_key(run.live.new)] = deque()
+        else:
+            behind.append(run)
+            self.waiting += 1
+
+    def forget(self, run: Run) -> None:
+        """It will not come after all."""
+        first = self.expected.pop(run, None)
+        if first:
+            self._next_turn(run)
+        elif first is False:
+            self.turns[_key(run.live.new)].remove(run)
+            self.waiting -= 1
+
     def submit(self, run: Run) -> None:
+        first = self.expected.pop(run, None)
+        if first is not None:
+            if first:
+                self._admit(run)
+            return  # otherwise it stands behind others, who let it in
         if not self.hosted.profile.parallel:
             key = _key(run.live.new)
             behind = self.turns.get(key)
@@ -81,7 +109,11 @@ class Lane:
         behind = self.turns[key]
         if behind:
             self.waiting -= 1
-            self._admit(behind.popleft())
+            following = behind.popleft()
+            if following in self.expected:
+                self.expected[following] = True
+            else:
+                self._admit(following)
         else:
             del self.turns[key]
 

@@ -45,12 +45,11 @@ class Lease:
         self.task = asyncio.get_running_loop().create_task(self._work(), name="lease")
 
     async def close(self) -> None:
-        if self.task is None:
-            return
-        self.task.cancel()
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
         if self.watchdog is not None:
             self.watchdog.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
         try:
             await self.engine.store.leave(self.engine.worker)
         except StoreUnavailable as error:

@@ -309,7 +309,7 @@ class LiveTask:
 
     def absorb(self, update: Update) -> None:
         """What another process has written. While this one writes, its own commit tells who was faster."""
-        if self.dirty or self.in_flight or self.lost:
+        if self.dirty or self.in_flight or self.lost or update.head.fence < self.fence:
             return
         head, entries = update.head, [e for e in update.entries if (e.seq, e.sub) > (self.seq, self.sub)]
         states: dict[int, TaskState] = {}

@@ -300,7 +300,7 @@ class Leases(Protocol):
         """Begin or prolong the worker's lease; False if it had run out, and then it is gone for good."""
 
     async def leave(self, worker: str) -> None:
-        """End the lease: what the worker still held is for others."""
+        """End the lease: what the worker still runs is handed over to others."""
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         """Take active tasks of these agents whose worker is None or dead, oldest first; never one twice."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.ids import now_us
+from roost.engine.lane import Lane
 from roost.engine.live import LiveTask
 from roost.engine.ports import Adopted, Journal, StoreUnavailable
 from roost.engine.run import Run
@@ -105,6 +106,7 @@ async def recover(engine: Engine) -> None:
             if looks == 1:
                 await _find_strays(engine, begun)
             await _recover(engine, begun)
+            engine.recovered.set()
             if not engine.store.shared:
                 return
             delay = RETRY_S
@@ -144,6 +146,7 @@ async def _recover(engine: Engine, begun: dict[str, Adopted]) -> None:
         loop = asyncio.get_running_loop()
         for result in results:
             if isinstance(result, Ready):  # in the order of their acceptance: they may be turns of one context
+                _lane(engine, result.run).expect(result.run)
                 loop.call_later(result.delay_s, _resubmit, engine, result.run)
         for result in results:
             if isinstance(result, BaseException):
@@ -207,15 +210,21 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
         engine.unhold(live)
 
 
+def _lane(engine: Engine, run: Run) -> Lane:
+    return engine.runner.lanes[run.live.new.scope.agent]
+
+
 def _resubmit(engine: Engine, run: Run) -> None:
-    live = run.live
+    live, lane = run.live, _lane(engine, run)
     if (
         engine.accepting
         and engine.owns(live)
         and not live.lost
         and live.state in (TaskState.SUBMITTED, TaskState.WORKING)
     ):
-        engine.runner.submit(engine.runner.lanes[live.new.scope.agent], run)
+        engine.runner.submit(lane, run)
+    else:
+        lane.forget(run)
     engine.unhold(live)
 
 

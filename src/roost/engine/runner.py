@@ -57,6 +57,7 @@ class Runner:
     async def _queue(self, lane: Lane, run: Run) -> None:
         """Wait for the turn of the task in its context, among all hosts."""
         delay = TURN_S
+        await self.engine.recovered.wait()
         while not run.cancelled and not run.live.lost:
             try:
                 before = await self.engine.store.take_turn(run.live.new.id)

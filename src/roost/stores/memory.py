@@ -149,7 +149,9 @@ class MemoryStore:
         return True
 
     async def leave(self, worker: str) -> None:
-        return None
+        for row in self.rows.values():
+            if row.head.state in ACTIVE and row.head.worker == worker:
+                row.head = row.head._replace(worker=None)
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         found = [

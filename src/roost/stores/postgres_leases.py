@@ -69,6 +69,12 @@ ADOPT = f"""
     WHERE t.id = left_alone.id
     RETURNING t.created, t.id, t.fence, left_alone.worker IS NULL
 """
+LEAVE = f"""
+    WITH left_behind AS (
+        UPDATE tasks SET worker = NULL WHERE place = {ACTIVE} AND worker = $1
+    )
+    DELETE FROM workers WHERE id = $1
+"""
 MINE = f"SELECT id, fence FROM tasks WHERE place = {ACTIVE} AND worker = $1 ORDER BY created, id LIMIT $2"
 ASK_CANCEL = f"UPDATE tasks SET cancel = true WHERE id = $1 AND place = {ACTIVE} AND NOT cancel"
 
@@ -92,7 +98,7 @@ class WorkerLeases:
         return bool(rows)
 
     async def leave(self, worker: str) -> None:
-        await self.lease.rows("DELETE FROM workers WHERE id = $1", worker)
+        await self.lease.rows(LEAVE, worker)
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         rows = await self.pool.rows(ADOPT, worker, [to_text(agent) for agent in agents], limit)

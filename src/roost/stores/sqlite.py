@@ -132,7 +132,7 @@ class SQLiteStore:
         return True
 
     async def leave(self, worker: str) -> None:
-        return None
+        await self.carrier.do("leave", worker)
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         adopted: list[Adopted] = await self.carrier.do("adopt", worker, agents, limit)

@@ -16,10 +16,11 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import GenericAlias
-from typing import Any, cast, get_type_hints
+from typing import Any, BinaryIO, cast, get_type_hints
 
 import msgspec
 from msgspec import Raw, Struct
@@ -166,17 +167,23 @@ def main(descriptor: int, path: Path) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-    decode_request = msgspec.msgpack.Decoder(Request).decode
     with socket.socket(fileno=descriptor) as line, line.makefile("rb") as requests:
         writer = _open(path)
-        while len(size := requests.read(4)) == 4:
-            request = decode_request(requests.read(int.from_bytes(size, "big")))
-            if isinstance(writer, Reply):
-                writer = _open(path)
-            reply = encode(writer if isinstance(writer, Reply) else _reply(writer, request))
-            line.sendall(len(reply).to_bytes(4, "big") + reply)
+        with suppress(ConnectionError):  # the host was killed
+            writer = _serve(line, requests, path, writer)
         if isinstance(writer, Writer):
             writer.close()
+
+
+def _serve(line: socket.socket, requests: BinaryIO, path: Path, writer: Writer | Reply) -> Writer | Reply:
+    decode_request = msgspec.msgpack.Decoder(Request).decode
+    while len(size := requests.read(4)) == 4:
+        request = decode_request(requests.read(int.from_bytes(size, "big")))
+        if isinstance(writer, Reply):
+            writer = _open(path)
+        reply = encode(writer if isinstance(writer, Reply) else _reply(writer, request))
+        line.sendall(len(reply).to_bytes(4, "big") + reply)
+    return writer
 
 
 def _open(path: Path) -> Writer | Reply:

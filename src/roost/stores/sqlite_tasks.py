@@ -161,6 +161,10 @@ def adopt(connection: sqlite3.Connection, worker: str, agents: Sequence[str], li
     return [Adopted(task_id, fence, bool(handed_over)) for task_id, fence, handed_over in rows]
 
 
+def leave(connection: sqlite3.Connection, worker: str) -> None:
+    connection.execute(f"UPDATE tasks SET worker = NULL WHERE place = {ACTIVE} AND worker = ?", (worker,))
+
+
 def mine(connection: sqlite3.Connection, worker: str, limit: int) -> list[Adopted]:
     rows = connection.execute(
         f"SELECT id, fence FROM tasks WHERE place = {ACTIVE} AND worker = ? ORDER BY created, id LIMIT ?",

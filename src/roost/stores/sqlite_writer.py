@@ -43,6 +43,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     operation.__name__: operation
     for operation in (
         sqlite_tasks.adopt,
+        sqlite_tasks.leave,
         sqlite_reserved.confirm_reserved,
         sqlite_reserved.drop_reserved,
         sqlite_pushes.put_push,

@@ -1,0 +1,181 @@
+"""What the clients of a round saw, and nothing else. The checker judges this."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+COMPLETED, FAILED, CANCELED = "TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED"
+INPUT_REQUIRED, WORKING, SUBMITTED = "TASK_STATE_INPUT_REQUIRED", "TASK_STATE_WORKING", "TASK_STATE_SUBMITTED"
+TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, "TASK_STATE_REJECTED"})
+
+decode = msgspec.json.decode
+
+
+class Sent(Struct):
+    """A message that began a task, and what its client wanted."""
+
+    message_id: str
+    agent: str
+    expected: str
+    """The text of an undisturbed run."""
+    context_id: str = ""
+    """Given by the client: its turns come one after another."""
+    webhook: bool = False
+    answer_id: str = ""
+    """messageId of the answer to the task's question, once it was sent."""
+    answered: bool = False
+    """A host has taken the answer."""
+
+
+class Acknowledged(NamedTuple):
+    message_id: str
+    task_id: str
+
+
+class Opening(NamedTuple):
+    """The Task that a connection began with."""
+
+    seq: int
+    """The event that it includes: its id, or the Last-Event-ID that was sent."""
+    task: bytes
+
+
+class Frame(NamedTuple):
+    seq: int
+    data: bytes
+    at: float
+    """Seconds, by one clock for all clients."""
+
+
+class Stream(Struct):
+    """One reader's stream of one task: connection after connection, joined by Last-Event-ID."""
+
+    task_id: str
+    seen: list[Opening | Frame] = field(default_factory=list)
+
+
+class Reading(NamedTuple):
+    """A Task that a request was answered with."""
+
+    task_id: str
+    begun: float
+    ended: float
+    state: str
+    text: str
+
+
+class Cancel(NamedTuple):
+    task_id: str
+    state: str
+    """Of the task that was answered; empty while there is no answer."""
+    at: float = 0.0
+
+
+class Delivery(NamedTuple):
+    """A call of a webhook, in the order of arrival."""
+
+    message_id: str
+    """Of the message that brought the config."""
+    id: str
+    """The same whenever the same event is sent."""
+    data: bytes
+    accepted: bool
+
+
+class Request(NamedTuple):
+    """For the evidence: who was asked what, and when."""
+
+    begun: float
+    ended: float
+    url: str
+    answer: str
+
+
+class Refusal(NamedTuple):
+    """An answer that no client should get, whatever happens to the hosts."""
+
+    subject: str
+    request: str
+    answer: str
+
+
+class GivenUp(NamedTuple):
+    """A client that waited much longer than anything may take."""
+
+    subject: str
+    waited_for: str
+
+
+class Final(NamedTuple):
+    """A task when everything has settled."""
+
+    task_id: str
+    agent: str
+    context_id: str
+    task: dict[str, Any]
+    frames: list[Frame]
+    """Replayed from its first event; that one is in no stream, every stream's Task includes it."""
+
+
+class Listed(NamedTuple):
+    task_id: str
+    state: str
+    message_ids: list[str]
+    """Of the client's messages, the first of which began the task."""
+
+
+class History(Struct):
+    sent: dict[str, Sent] = field(default_factory=dict)
+    """By messageId."""
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    cancels: list[Cancel] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    given_up: list[GivenUp] = field(default_factory=list)
+    finals: dict[str, Final] = field(default_factory=dict)
+    """By task id."""
+    listed: list[Listed] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    """Lines of the agents: `run|past step_key pid`."""
+    frozen: set[int] = field(default_factory=set)
+    """Processes that were stopped for a while: they cannot know what became of their tasks meanwhile."""
+    hosts: list[str] = field(default_factory=list)
+    """Hosts that did not start, did not stop, or ended by themselves."""
+    known: dict[tuple[str, int], bytes] = field(default_factory=dict)
+
+    def one(self, task_id: str, seq: int, data: bytes) -> bytes:
+        """The same bytes as one object: many readers see each event."""
+        found = self.known.setdefault((task_id, seq), data)
+        return found if found == data else data
+
+
+def text_of(task: dict[str, Any]) -> str:
+    return "".join(part.get("text", "") for artifact in task.get("artifacts", []) for part in artifact["parts"])
+
+
+class View:
+    """What a client knows who applies a stream: state and text."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.state: str = task["status"]["state"]
+        self.artifacts: dict[str, str] = {
+            artifact["artifactId"]: text_of({"artifacts": [artifact]}) for artifact in task.get("artifacts", [])
+        }
+
+    def apply(self, event: dict[str, Any]) -> None:
+        if "statusUpdate" in event:
+            self.state = event["statusUpdate"]["status"]["state"]
+            return
+        update = event["artifactUpdate"]
+        name, text = update["artifact"]["artifactId"], text_of({"artifacts": [update["artifact"]]})
+        self.artifacts[name] = self.artifacts.get(name, "") + text if update.get("append") else text
+
+    @property
+    def text(self) -> str:
+        return "".join(self.artifacts.values())

@@ -1,0 +1,97 @@
+"""The harm itself: the same for the same seed, and a proxy that does what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+import pytest
+from chaos.harm import CUT, EVERY, FREEZE, KILL, NATS, RESTART, ROLL, SWALLOW, schedule
+from chaos.proxy import Proxy
+from chaos.scenario import STORES
+
+SHORT_S = 0.2
+LONG_S = 10.0
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_same_seed_does_the_same_harm(store: str) -> None:
+    assert schedule(Random(1), store, 50) == schedule(Random(1), store, 50)
+    assert schedule(Random(1), store, 50) != schedule(Random(2), store, 50)
+
+
+def test_a_round_has_each_kind_of_harm_that_its_store_can_suffer() -> None:
+    assert set(Counter(harm.kind for harm in schedule(Random(1), "sqlite", 4))) == {KILL, ROLL, FREEZE}
+    kinds = Counter(harm.kind for harm in schedule(Random(1), "postgres+nats", 400))
+    assert kinds == {KILL: 400, **{kind: 400 // every for kind, every in EVERY.items()}}
+    assert set(kinds) == {KILL, ROLL, FREEZE, CUT, SWALLOW, RESTART, NATS}
+
+
+@asynccontextmanager
+async def echo() -> AsyncIterator[int]:
+    """A server that says everything back; its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1000):
+                writer.write(data)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@asynccontextmanager
+async def connected(proxy: Proxy) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_the_proxy_passes_everything_on() -> None:
+    async with echo() as port, Proxy(port) as proxy, connected(proxy) as (reader, writer):
+        said = b"x" * 1_000_000
+        writer.write(said)
+        assert await reader.readexactly(len(said)) == said
+
+
+async def test_a_cut_resets_connections_and_the_next_one_works() -> None:
+    async with echo() as port, Proxy(port) as proxy:
+        async with connected(proxy) as (reader, writer):
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            proxy.cut()
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await asyncio.wait_for(reader.readexactly(1), LONG_S)
+        async with connected(proxy) as (reader, writer):
+            writer.write(b"again")
+            assert await reader.readexactly(5) == b"again"
+
+
+@pytest.mark.parametrize("then_cut", [False, True])
+async def test_a_black_hole_says_nothing_until_it_ends(then_cut: bool) -> None:
+    async with echo() as port, Proxy(port) as proxy, connected(proxy) as (reader, writer):
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        hole = asyncio.create_task(proxy.swallow(4 * SHORT_S, then_cut=then_cut))
+        await asyncio.sleep(0)
+        writer.write(b"late")
+        async with connected(proxy) as (late, late_writer):
+            late_writer.write(b"new")
+            for silent in (reader, late):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(silent.readexactly(1), SHORT_S)
+            await hole
+            if then_cut:
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await asyncio.wait_for(reader.readexactly(4), LONG_S)
+            else:
+                assert await asyncio.wait_for(reader.readexactly(4), LONG_S) == b"late"
+                assert await asyncio.wait_for(late.readexactly(3), LONG_S) == b"new"
