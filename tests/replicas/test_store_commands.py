@@ -13,8 +13,6 @@ import pytest
 
 from tests.server import FLEET, Server, roost, running
 
-pytest_plugins = ["tests.replicas.conftest"]
-
 VERSION = {"A2A-Version": "1.0"}
 
 
