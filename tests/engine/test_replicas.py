@@ -10,8 +10,9 @@ from roost import Agent
 from roost.engine import leases, mirrors, recovery
 from roost.engine.engine import Engine
 from roost.engine.follower import SUBSCRIBE_ENDS
-from roost.engine.ports import StoreUnavailable
+from roost.engine.ports import Adopted, StoreUnavailable
 from roost.identity.principal import LOCAL
+from roost.protocol.states import ACTIVE
 from roost.protocol.types import CancelTaskRequest, SubscribeToTaskRequest, TaskState
 from tests.agents.talk import text_of, until, until_state
 from tests.engine.shared import Bus, SharedStore, replicas
@@ -338,3 +339,28 @@ async def test_tasks_whose_adoption_was_answered_to_nobody_are_found(quick):
         fleet.gate.set()
         await until_state(b.client, task, TaskState.COMPLETED)
         assert store.mute
+
+
+async def test_turns_that_are_adopted_out_of_order_run_in_order(quick):
+    """The later one may be found first: what the store says of turns and what the host's own queue says must agree."""
+
+    class OneByOne(SharedStore):
+        async def adopt(self, worker, agents, limit):
+            left = [row for row in self.rows.values() if row.head.state in ACTIVE and not self.alive(row.head.worker)]
+            if len(left) > 1:  # the youngest first
+                row = max(left, key=lambda row: row.new.created)
+                row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
+                return [Adopted(row.new.id, row.head.fence, False)]
+            return await super().adopt(worker, agents, limit)
+
+    fleet, store = Fleet(), OneByOne()
+    async with replicas(fleet.agent, store=store) as (a, b):
+        first = await a.client.send("first", wait=False)
+        await until(lambda: fleet.called)
+        later = [await a.client.send(text, context=first.context_id, wait=False) for text in ("second", "third")]
+        fleet.called.clear()
+        a.die()
+        fleet.gate.set()
+        for task in (first, *later):
+            await until_state(b.client, task, TaskState.COMPLETED)
+    assert fleet.called == ["first", "second", "third"]

@@ -146,7 +146,10 @@ async def _recover(engine: Engine, begun: dict[str, Adopted]) -> None:
         loop = asyncio.get_running_loop()
         for result in results:
             if isinstance(result, Ready):  # in the order of their acceptance: they may be turns of one context
-                _lane(engine, result.run).expect(result.run)
+                if (
+                    not engine.store.shared
+                ):  # there the store says whose turn it is, and the lane must not say otherwise
+                    _lane(engine, result.run).expect(result.run)
                 loop.call_later(result.delay_s, _resubmit, engine, result.run)
         for result in results:
             if isinstance(result, BaseException):
