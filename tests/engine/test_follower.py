@@ -9,9 +9,11 @@ import pytest
 from roost import Agent
 from roost.engine.engine import Engine, Stream
 from roost.engine.live import Frame
+from roost.engine.ports import StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.types import StreamResponse, SubscribeToTaskRequest, TaskState
+from roost.stores.memory import MemoryStore
 from roost.testing import CallFailed
 from tests.agents.programs import request
 from tests.agents.talk import PATIENCE_S, apply, send, serving, text_of, until, until_state
@@ -234,3 +236,33 @@ async def test_when_the_host_stops_streams_end_after_what_is_committed_and_can_b
         stream = await subscribe(engine, task.id, 7)
         text = without_gap(stream, await read_all(engine, stream), 7)
         assert text == text_of(await host.get(task)) == again.text()
+
+
+async def test_a_store_that_cannot_be_read_ends_a_stream_early_and_cleanly(caplog):
+    class Deaf(MemoryStore):
+        deaf = False
+
+        async def read_entries(self, task_id, after, limit, *, wire, sub=0):
+            if self.deaf and wire:
+                raise StoreUnavailable("not now")
+            return await super().read_entries(task_id, after, limit, wire=wire, sub=sub)
+
+    store = Deaf()
+    agent = Agent("talker")
+
+    @agent.on_message
+    async def talk(task):
+        yield "one"
+        yield "two"
+
+    async with serving(agent, store=store) as (client, _):
+        done = await client.send("go")
+        store.deaf = True
+        headers = {"Last-Event-ID": "1"}
+        answer = await client.http.get(f"/agents/talker/tasks/{done.id}:subscribe", headers=headers)
+        assert answer.status_code == 200
+        assert answer.text.count("data: ") == 1, "the Task as of that event, and nothing after it"
+        store.deaf = False
+        answer = await client.http.get(f"/agents/talker/tasks/{done.id}:subscribe", headers=headers)
+        assert "TASK_STATE_COMPLETED" in answer.text
+    assert "can resume it" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from weakref import WeakKeyDictionary
 
@@ -10,6 +11,9 @@ from roost.doors.http import REPLAYED, Headers, Request
 from roost.engine.engine import Engine, Stream
 from roost.engine.follower import Follower
 from roost.engine.live import Frame, LiveTask
+from roost.engine.ports import StoreUnavailable
+
+log = logging.getLogger("roost.doors")
 
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream"),
@@ -73,6 +77,9 @@ async def send_stream(
             chunk = _chunk(frames, prefix, suffix) if prefix else _shared_chunk(follower.live, frames)
             await send({"type": "http.response.body", "body": chunk or KEEP_ALIVE, "more_body": True})
             heartbeat.sent(follower)
+        await send({"type": "http.response.body", "body": b""})
+    except StoreUnavailable as error:
+        log.warning("a stream ends early, its reader can resume it: %s", error)
         await send({"type": "http.response.body", "body": b""})
     finally:
         if watcher is not None:
