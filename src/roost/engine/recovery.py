@@ -196,6 +196,8 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
             live.show()
         if engine.pusher is not None:
             await engine.pusher.hold_task(task_id)
+        if live.state not in ACTIVE:
+            return None  # a cancel was faster
         engine.stats.adopted["handed over" if adopted.handed_over else "worker lost"] += 1
         if attempts >= (MAX_ATTEMPTS if lane.hosted.profile.resume else 1):
             _interrupted(run, attempts)
