@@ -20,6 +20,7 @@ from roost.identity.principal import LOCAL
 from roost.protocol.codec import decode, encode
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TooManyRequests
 from roost.protocol.types import SendMessageRequest, TaskState
+from roost.stores.memory import MemoryStore
 from tests.agents.talk import serving, until
 from tests.engine.shared import replicas
 
@@ -267,6 +268,37 @@ async def test_a_direct_reply_is_given_again():
         assert {answer.message for answer in answers} == {answers[0].message}
         assert b"hello" in answers[0].message
         assert calls == ["go"]
+
+
+async def test_a_direct_reply_that_comes_while_a_repeat_reads_the_journal_is_given_to_it():
+    class Slow(MemoryStore):
+        reading = 0
+
+        async def read_internal(self, task_id):
+            found = await super().read_internal(task_id)
+            self.reading += 1
+            await read.wait()
+            return found
+
+    read, answer = asyncio.Event(), asyncio.Event()
+    store = Slow()
+    agent = Agent("counting", direct=True)
+
+    @agent.on_message
+    async def reply(task):
+        await answer.wait()
+        task.reply("hello")
+
+    async with serving(agent, store=store) as (_, engine):
+        asked = request()
+        first = asyncio.create_task(send(engine, asked))
+        await until(lambda: store.rows)
+        repeat = asyncio.create_task(send(engine, asked))
+        await until(lambda: store.reading)
+        answer.set()
+        body = (await first).message
+        read.set()
+        assert (await repeat).message == body
 
 
 values = st.recursive(

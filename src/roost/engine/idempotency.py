@@ -168,12 +168,20 @@ async def _direct(engine: Engine, live: LiveTask) -> bytes | None:
         return None
     follower = engine.follow(live, live.shown_seq, SETTLED)
     try:
+        ended = False
         while live.hidden:
-            for entry in await engine.store.read_internal(live.new.id):
-                if entry.kind == kinds.REPLY:
-                    return entry.data
-            if await follower.batch() is None and live.hidden:
+            reply = await _reply(engine, live)
+            if reply is not None:
+                return reply
+            if ended:
                 raise Unavailable("the host is shutting down; ask again to go on", retry_after=1)
+            ended = await follower.batch() is None
+            await live.commit()  # a reply that was just given may be on its way to the disk
         return None
     finally:
         engine.release(follower)
+
+
+async def _reply(engine: Engine, live: LiveTask) -> bytes | None:
+    records = await engine.store.read_internal(live.new.id)
+    return next((entry.data for entry in records if entry.kind == kinds.REPLY), None)
