@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from roost import Agent
-from roost.engine.engine import Engine, Stream
+from roost.engine.answers import Stream
+from roost.engine.engine import Engine
 from roost.engine.live import Frame
 from roost.engine.ports import StoreUnavailable
 from roost.identity.principal import LOCAL

@@ -47,7 +47,11 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _serve(paths: list[str], reload: bool, **flags: Any) -> None:
+def _serve(
+    paths: Annotated[list[str], typer.Argument(help="A .py file, a folder of them, or module:attribute.")],
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when a file changes.")] = False,
+    **flags: Any,
+) -> None:
     """Serve agents until stopped."""
     from roost.cli.serve import serve  # with a web server that no other command needs
 

@@ -8,7 +8,8 @@ import time
 from weakref import WeakKeyDictionary
 
 from roost.doors.http import REPLAYED, Headers, Request
-from roost.engine.engine import Engine, Stream
+from roost.engine.answers import Stream
+from roost.engine.engine import Engine
 from roost.engine.follower import Follower
 from roost.engine.live import Frame, LiveTask
 from roost.engine.ports import StoreUnavailable

@@ -271,7 +271,7 @@ class Arrival:
                 await recovery.prepare(engine.store, run)
                 if engine.pusher is not None:
                     if self.push is not None:
-                        await push_configs.attach(engine, self.scope.agent, live.new.id, self.push, live.shown_seq - 1)
+                        await push_configs.attach(engine, live.new.id, self.push, live.shown_seq - 1)
                     await engine.pusher.hold_task(live.new.id)
                 return
             except StoreUnavailable as error:

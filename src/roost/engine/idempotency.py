@@ -16,6 +16,7 @@ import rfc8785
 from msgspec.structs import replace
 
 from roost.engine import recovery
+from roost.engine.answers import Answer, Stream
 from roost.engine.follower import SEND_ENDS
 from roost.engine.ports import Reservation, Reserved, Scope
 from roost.engine.views import splice, split, task_bytes
@@ -25,7 +26,7 @@ from roost.protocol.states import SETTLED
 from roost.protocol.types import SendMessageRequest
 
 if TYPE_CHECKING:
-    from roost.engine.engine import Answer, Engine, Stream
+    from roost.engine.engine import Engine
     from roost.engine.live import LiveTask
 
 EXTENSION = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
@@ -103,8 +104,6 @@ def check(reserved: Reserved, asked: Reservation, message_id: str) -> None:
 
 async def answer_again(engine: Engine, reserved: Reserved, request: SendMessageRequest) -> Answer:
     """What the first send was answered with, or will be."""
-    from roost.engine.engine import Answer
-
     configuration = request.configuration
     history = None if configuration is None else configuration.history_length
     live = await _load(engine, reserved)
@@ -123,8 +122,6 @@ async def answer_again(engine: Engine, reserved: Reserved, request: SendMessageR
 
 async def stream_again(engine: Engine, reserved: Reserved, request: SendMessageRequest) -> Stream:
     """The stream of the first send, from its beginning."""
-    from roost.engine.engine import Answer, Stream
-
     configuration = request.configuration
     history = None if configuration is None else configuration.history_length
     live = await _load(engine, reserved)

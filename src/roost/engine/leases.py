@@ -76,7 +76,6 @@ class Lease:
 
     def _hold(self, until: float) -> None:
         self.until = until
-        self.engine.stats.lease_held = True
         if self.watchdog is not None:
             self.watchdog.cancel()
         loop = asyncio.get_running_loop()
@@ -90,6 +89,5 @@ class Lease:
         self.until = 0.0
         self.lost += 1
         engine.stats.leases_lost += 1
-        engine.stats.lease_held = False
         log.error("this host lost its lease (%s): its tasks are for others now, and it begins anew", why)
         engine.lapse(f"{engine.worker.partition('+')[0]}+{self.lost}")

@@ -104,7 +104,7 @@ async def prepare(engine: Engine, agent: str, task_id: str, config: TaskPushNoti
     return sealed(pusher.seal, task_id, replace(config, id=config.id or new_id(), task_id=task_id), 0)
 
 
-async def attach(engine: Engine, agent: str, task_id: str, config: TaskPushNotificationConfig, seq: int) -> None:
+async def attach(engine: Engine, task_id: str, config: TaskPushNotificationConfig, seq: int) -> None:
     """The webhook that comes with an answer, from there on. Clients send theirs with each: that is the same one."""
     pusher = _pusher(engine)
     known = await engine.store.read_pushes(task_id)

@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from roost.engine.answers import Answer, Stream
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.ids import now_us
 from roost.engine.lane import Lane
@@ -24,7 +25,7 @@ from roost.protocol.states import ACTIVE
 from roost.protocol.types import Artifact, Part, StreamResponse, Task, TaskState
 
 if TYPE_CHECKING:
-    from roost.engine.engine import Engine, Stream
+    from roost.engine.engine import Engine
 
 log = logging.getLogger("roost.engine")
 
@@ -260,8 +261,6 @@ async def _replace_unrecorded(journal: Journal, run: Run) -> None:
 
 async def resume_stream(engine: Engine, live: LiveTask, last: int) -> Stream:
     """The Task as of entry `last`, then the entries after it, on a terminal task too."""
-    from roost.engine.engine import Answer, Stream
-
     shown = await live.read(lambda _, seq: seq)
     if not 1 <= last <= shown:
         raise InvalidParams(

@@ -36,7 +36,6 @@ class Stats:
         self.oldest_ms: int | None = None
         self.adopted = {"handed over": 0, "worker lost": 0}
         self.leases_lost = 0
-        self.lease_held = True
         self.pruned = 0
         self.repeats = {"hit": 0, "miss": 0, "collision": 0, "eviction": 0}
         """Messages that came with a key, and what they found."""
