@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost import egress
+from roost.addresses import own_addresses
 from roost.egress import Egress, Failed, Policy, Refused, policy
 
 LOOPBACK = policy("", "127.0.0.0/8")
@@ -589,7 +590,7 @@ async def test_metadata_is_opened_by_its_very_address_only(names: Names, address
 
 
 async def test_this_machines_addresses_are_refused_though_public(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress, "_interfaces", lambda: [ip_network("8.8.8.8")])
+    monkeypatch.setattr(egress, "own_addresses", lambda: [ip_network("8.8.8.8")])
     own = policy("", "", own=("9.9.9.9", "2606:4700::1"))
     for address in ("8.8.8.8", "9.9.9.9", "2606:4700::1", "::ffff:8.8.8.8", "64:ff9b::9.9.9.9"):
         assert "own" in await verdict(own, url_of(address))
@@ -599,7 +600,7 @@ async def test_this_machines_addresses_are_refused_though_public(monkeypatch: py
 async def test_this_machines_address_is_opened_by_name_or_by_that_very_address(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(egress, "_interfaces", lambda: [ip_network("10.0.0.5")])
+    monkeypatch.setattr(egress, "own_addresses", lambda: [ip_network("10.0.0.5")])
     names.answers["self.example"] = [["10.0.0.5"]]
     url = "http://self.example/"
     assert "own" in await verdict(policy("", "10.0.0.0/8"), url)
@@ -609,7 +610,7 @@ async def test_this_machines_address_is_opened_by_name_or_by_that_very_address(
 
 def test_this_machines_addresses_are_known() -> None:
     """An address that one can bind is one's own."""
-    known = egress._interfaces()
+    known = own_addresses()
     assert any(IPv4Address("127.0.0.1") in network for network in known)
     for network in known:
         if network.num_addresses == 1 and not network.is_link_local:
@@ -621,7 +622,7 @@ def test_this_machines_addresses_are_known() -> None:
 async def test_new_addresses_of_this_machine_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     dialling = Egress(Policy())
     await dialling.check("http://8.8.8.8/")
-    monkeypatch.setattr(egress, "_interfaces", lambda: [ip_network("8.8.8.8")])
+    monkeypatch.setattr(egress, "own_addresses", lambda: [ip_network("8.8.8.8")])
     await dialling.check("http://8.8.8.8/")
     monkeypatch.setattr(egress, "OWN_S", -1.0)
     with pytest.raises(Refused):

@@ -16,15 +16,13 @@ import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from pathlib import Path
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
 import httpcore
 import httpx
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from roost.addresses import METADATA, Address, Network, kind_of, own_addresses, parts_of
 
 MAX_URL = 2048
 MAX_IDLE = 20
@@ -38,47 +36,6 @@ _NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 _ENTRY = re.compile(r"(\[[^\[\]]+\]|(?:\*\.)?[^:/?#\[\]*]+)(?::([0-9]{1,5}))?")
 _FRAMING = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te", "trailer", "upgrade"}
 """Headers that say how a request is sent; they are ours."""
-
-_NOT_PUBLIC = [
-    (ip_network(cidr), kind)
-    for kind, cidrs in {
-        "loopback": "127.0.0.0/8 ::1",
-        "private": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7",
-        "link-local": "169.254.0.0/16 fe80::/10",
-        "site-local": "fec0::/10",
-        "carrier-grade NAT": "100.64.0.0/10",
-        "multicast": "224.0.0.0/4 ff00::/8",
-        "documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
-        "benchmarking": "198.18.0.0/15 2001:2::/48",
-        "6to4": "192.88.99.0/24 2002::/16",
-        "Teredo": "2001::/32",
-        # The last three are all that is outside 2000::/3, the only global unicast that IPv6 has.
-        "reserved": "0.0.0.0/8 192.0.0.0/24 240.0.0.0/4 2001::/23 ::/3 4000::/2 8000::/1",
-    }.items()
-    for cidr in cidrs.split()
-]
-
-_METADATA = [
-    ip_network(cidr)
-    for cidr in (
-        "169.254.0.0/16",  # AWS, Google, Azure, OpenStack and most others have theirs somewhere in it
-        "100.100.100.200",  # Alibaba
-        "168.63.129.16",  # Azure's wire server; a public address
-        "192.0.0.192",  # Oracle
-        "fd00:ec2::/32",  # AWS
-        "fd20:ce::254",  # Google
-        "fd00:42::42",  # Scaleway
-        "fe80::a9fe:a9fe",  # OpenStack
-    )
-]
-
-_NAT64 = ip_network("64:ff9b::/96")
-_TEREDO = ip_network("2001::/32")
-_6TO4 = ip_network("2002::/16")
-_IPV4_LAST = (_NAT64, ip_network("64:ff9b:1::/48"), ip_network("::ffff:0:0:0/96"))
-"""Prefixes whose last 32 bits are an IPv4 address: NAT64, local NAT64, SIIT."""
-_ISATAP = (0x00005EFE, 0x02005EFE)
-_32 = 0xFFFFFFFF
 
 
 class Refused(Exception):
@@ -248,7 +205,7 @@ class Egress:
         addresses = await self._resolve(target)
         named = any(name in self.hosts for name in target.names())
         for address in addresses:
-            for part in _parts(address):
+            for part in parts_of(address):
                 self._judge(target, part, named)
         return addresses
 
@@ -269,7 +226,7 @@ class Egress:
         opened = [network for network in self.networks if address in network]
         if any(network.num_addresses == 1 for network in opened):
             return
-        if any(address in network for network in _METADATA):
+        if any(address in network for network in METADATA):
             raise Refused(
                 f"{target.origin} leads to a cloud's metadata service, which is dialled only"
                 " if the operator allows that very address",
@@ -283,7 +240,7 @@ class Egress:
                 " if the operator allows the host name or that very address",
                 f"{address} is this host's own",
             )
-        kind = _kind(address)
+        kind = kind_of(address)
         if kind and not opened:
             raise Refused(
                 f"{target.origin} leads to an address that is not public, which is dialled only"
@@ -293,7 +250,7 @@ class Egress:
 
     def _own(self) -> list[Network]:
         if time.monotonic() - self.looked > OWN_S:
-            self.interfaces = [*self.own, *_interfaces()]
+            self.interfaces = [*self.own, *own_addresses()]
             self.looked = time.monotonic()
         return self.interfaces
 
@@ -409,58 +366,6 @@ def _trouble(error: Exception) -> str:
     if isinstance(error, httpcore.ProtocolError):
         return "the answer is not HTTP"
     return "the connection broke"
-
-
-def _parts(address: Address) -> list[Address]:
-    """The address and every IPv4 address in it. A mapped one is dialled as IPv4, so it is that and nothing else."""
-    if isinstance(address, IPv4Address):
-        return [address]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    bits = int(address)
-    found: list[Address] = [address]
-    if address in _6TO4:
-        found.append(IPv4Address(bits >> 80 & _32))
-    if address in _TEREDO:
-        found += [IPv4Address(bits >> 64 & _32), IPv4Address(~bits & _32)]
-    compatible = 1 < bits <= _32
-    if compatible or bits >> 32 & _32 in _ISATAP or any(address in network for network in _IPV4_LAST):
-        found.append(IPv4Address(bits & _32))
-    return found
-
-
-def _kind(address: Address) -> str:
-    """Why an address is not public; nothing if it is."""
-    if address in _NAT64:  # the way to public IPv4 from a network that has only IPv6
-        return ""
-    return next((kind for network, kind in _NOT_PUBLIC if address in network), "")
-
-
-def _interfaces() -> list[Network]:
-    """This machine's addresses: all of them where there is a Linux /proc, elsewhere those it would send from."""
-    found: list[Network] = []
-    for line in _lines("/proc/net/fib_trie"):
-        match line.split():
-            case ["|--", first]:
-                leaf = first
-            case [length, _, "LOCAL", *_]:
-                found.append(ip_network(f"{leaf}{length}"))
-    found += [IPv6Network(int(line.split()[0], 16)) for line in _lines("/proc/net/if_inet6")]
-    for family, elsewhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((elsewhere, 9))  # sends nothing
-                found.append(ip_network(probe.getsockname()[0].partition("%")[0]))
-        except OSError:
-            continue
-    return found
-
-
-def _lines(file: str) -> list[str]:
-    try:
-        return Path(file).read_text().splitlines()
-    except OSError:
-        return []
 
 
 def _items(text: str) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from tools.services import Postgres, drop_database, new_database, postgres
 
 from roost.identity.seal import make_key
 from tests.doors.serving import AGENTS
@@ -22,19 +21,11 @@ from tests.server import FLEET, Server, roost, running
 Start = Callable[..., AbstractContextManager[Server]]
 
 
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[Postgres]:
-    with postgres(fsync=False) as server:
-        yield server
-
-
 @pytest.fixture
-def store(postgres_server: Postgres, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def store(database: str, tmp_path: Path) -> tuple[str, ...]:
     """The flags that say where it is."""
-    url = new_database(postgres_server.url)
     make_key(tmp_path / "secret.key")
-    yield ("--store", url, "--secret-file", str(tmp_path / "secret.key"))
-    drop_database(url)
+    return ("--store", database, "--secret-file", str(tmp_path / "secret.key"))
 
 
 @pytest.fixture

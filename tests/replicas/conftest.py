@@ -9,30 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.services import Nats, Postgres, drop_database, nats, new_database, postgres
 
 from tests.server import Server, running
 
 AGENTS = Path(__file__).parent / "agents.py"
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    with postgres(fsync=False) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def nats_server() -> Iterator[Nats]:
-    with nats() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres_server: Postgres) -> Iterator[str]:
-    url = new_database(postgres_server.url)
-    yield url
-    drop_database(url)
 
 
 @pytest.fixture

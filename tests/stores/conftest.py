@@ -1,37 +1,15 @@
-"""One PostgreSQL and one NATS for all tests of stores; every test has a database of its own."""
+"""Stores on the database of the test."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from tools.services import Nats, Postgres, drop_database, nats, new_database, postgres
 
 from roost.stores.postgres import PostgresStore
 
 Open = Callable[[], Awaitable[PostgresStore]]
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    """Without fsync: what these tests need of a disk is that it is quick."""
-    with postgres(fsync=False) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def nats_server() -> Iterator[Nats]:
-    with nats() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres_server: Postgres) -> Iterator[str]:
-    """The url of an empty database."""
-    url = new_database(postgres_server.url)
-    yield url
-    drop_database(url)
 
 
 @pytest.fixture
