@@ -12,12 +12,25 @@ from tools.services import ServiceError
 
 from benchmarks import chart, machine, report
 from benchmarks.bench import Bench, Row, Series, WrongAnswer
-from benchmarks.cases import cluster, cost, latency, listing, paused, replicas, restart, send, stream, subscribers
+from benchmarks.cases import (
+    access,
+    cluster,
+    cost,
+    latency,
+    listing,
+    paused,
+    replicas,
+    restart,
+    send,
+    stream,
+    subscribers,
+)
 from benchmarks.report import Report
 from benchmarks.servers import ROOT, ServerFailed
 
 CASES = {
     "send": send.run,
+    "access": access.run,
     "stream": stream.run,
     "latency": latency.run,
     "cost": cost.run,

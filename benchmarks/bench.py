@@ -78,8 +78,8 @@ class Bench:
     def load(self, job: Job) -> Result:
         return Generator(job).result()
 
-    def warm(self, server: Server, path: str, text: str) -> None:
-        self.load(Closed(server.port, server.base + path, text, seconds=WARM_UP_S))
+    def warm(self, server: Server, path: str, text: str | None, token: str = "") -> None:
+        self.load(Closed(server.port, server.base + path, text, seconds=WARM_UP_S, token=token))
 
     def poll(self, server: Server, path: str) -> Generator:
         return Generator(Poll(server.port, path))

@@ -52,6 +52,8 @@ class Closed(Struct, tag=True):
     """Ports that the connections are spread over, after `port`."""
     at_once: bool = False
     """Only begin the tasks."""
+    token: str = ""
+    """Sent as a bearer token."""
 
 
 class Paced(Struct, tag=True):
@@ -225,7 +227,9 @@ async def closed(generator: Generator, job: Closed) -> None:
         if not open_clients:
             over.set_result(None)
 
-    requests = [Requests(port, job.path, job.text, at_once=job.at_once) for port in (job.port, *job.replicas)]
+    requests = [
+        Requests(port, job.path, job.text, at_once=job.at_once, token=job.token) for port in (job.port, *job.replicas)
+    ]
     clients = [Client(generator, each, done) for each in islice(cycle(requests), job.connections)]
     for client in clients:
         client.left = job.requests

@@ -28,8 +28,12 @@ class ServerFailed(Exception):
 
 
 class Server:
-    def __init__(self, name: str, label: str, arguments: Sequence[str], folder: Path, base: str = "") -> None:
+    def __init__(
+        self, name: str, label: str, arguments: Sequence[str], folder: Path, base: str = "", token: str = ""
+    ) -> None:
         self.name = name
+        self.token = token
+        """That it asks for."""
         self.label = label
         self.arguments = arguments
         self.base = base
@@ -41,7 +45,8 @@ class Server:
     def __enter__(self) -> Self:
         self.started = time.perf_counter()
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdout=errors, stderr=errors)
+            given = {**os.environ, **({"ROOST_TOKEN": self.token} if self.token else {})}
+            self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdout=errors, stderr=errors, env=given)
         while not (found := READY.search(self.errors.read_text(errors="replace"))):
             if self.process.poll() is not None or time.perf_counter() - self.started > START_S:
                 self.__exit__(None, None, None)
@@ -113,6 +118,12 @@ def roost(folder: Path, data: str = "journal") -> Server:
     command = Path(sys.executable).with_name("roost")
     arguments = [str(command), "serve", "benchmarks/agents.py", "--port", "0", "--data", str(folder / data)]
     return Server("roost", "Roost, SQLite", arguments, folder, "/agents/bench")
+
+
+def roost_with_token(folder: Path, token: str) -> Server:
+    """The same, closed to everyone without the token."""
+    server = roost(folder, "closed")
+    return Server("roost-token", "Roost, SQLite, with a token", server.arguments, folder, server.base, token)
 
 
 def replica(folder: Path, name: str, store: str, wake: str = "") -> Server:

@@ -20,6 +20,9 @@ async def app(
 ) -> None:
     if scope["type"] != "http":
         return
+    if scope["method"] == "GET":
+        await _bytes(send, int(scope["path"].rpartition("/")[2]))
+        return
     message = decode((await receive())["body"]).message
     now = now_us()
     task = Task(
@@ -33,6 +36,13 @@ async def app(
     headers = [(b"content-type", b"application/a2a+json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _bytes(send: Callable[[dict[str, Any]], Awaitable[None]], size: int) -> None:
+    """GET /SIZE: a document of that size, that nobody has to make."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % size)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b" " * size})
 
 
 if __name__ == "__main__":

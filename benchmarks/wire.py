@@ -18,12 +18,16 @@ class Requests:
     `at_once`: the answer is the task as it begins, not as it ends.
     """
 
-    def __init__(self, port: int, path: str, text: str | None = None, *, at_once: bool = False) -> None:
+    def __init__(
+        self, port: int, path: str, text: str | None = None, *, at_once: bool = False, token: str = ""
+    ) -> None:
         self.port = port
         self.ends = text is not None and not at_once
         """The answer is a task that has ended."""
         method = "GET" if text is None else "POST"
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nA2A-Version: 1.0\r\n"
+        if token:
+            head += f"Authorization: Bearer {token}\r\n"
         if text is None:
             self.before, self.after = f"{head}\r\n".encode(), b""
             self.numbered = False

@@ -19,6 +19,8 @@ NAMES = [
     "AgentTask",
     "Answer",
     "Artifact",
+    "Caller",
+    "ExtendedCard",
     "Message",
     "Part",
     "SDKAgent",

@@ -13,8 +13,10 @@ import pytest
 import typer
 
 from roost.cli.main import app, serve_command
+from roost.doors.admin import PREFIX as ADMIN_PREFIX
+from roost.doors.admin import ROUTES as ADMIN_ROUTES
 from roost.doors.routes import HOST_ROUTES, OPERATIONS, RPC
-from roost.settings import DOCS, SettingError, Settings, check_together, read, replace, settings_of, shown
+from roost.settings import DOCS, NO_FLAG, SettingError, Settings, check_together, read, replace, settings_of, shown
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
@@ -53,6 +55,38 @@ def test_a_flag_comes_before_a_variable_before_the_file_before_the_default(tmp_p
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a", "b", "c"),
     "port": (1, 2, 3),
+    "listen": ("a:1", "b:2", "unix:c"),
+    "tls_cert": ("a", "b", "c"),
+    "tls_key": ("a", "b", "c"),
+    "client_ca": ("a", "b", "c"),
+    "auth": ("required", "open", "auto"),
+    "security_scheme": ("bearer", "apiKey", "jwt,mtls"),
+    "security_description": ("a", "b", "c"),
+    "jwt_issuer": ("https://a", "https://b", "https://c"),
+    "jwt_audience": ("a", "b", "c"),
+    "jwt_jwks": ("https://a", "https://b", "https://c"),
+    "jwt_scopes": ("agent:a", "operate", "audit,metrics"),
+    "jwt_scope_claim": ("a", "b", "c"),
+    "jwt_tenant_claim": ("a", "b", "c"),
+    "mtls_scopes": ("agent:a", "operate", "audit,metrics"),
+    "unix_scopes": ("agent:a", "operate", "audit,metrics"),
+    "unix_mode": ("660", "666", "600"),
+    "ownership": ("tenant", "principal", "tenant"),
+    "multi_tenant": ("off", "enforced", "declared"),
+    "quotas": ("tenant.rate=1", "agent:a.tasks=2", "surface:admin.rate=3"),
+    "auth_failures": (1, 2, 3),
+    "open_metrics": (True, True, True),
+    "cors_origins": ("https://a", "https://b:1", "http://c"),
+    "hsts_s": (1, 2, 3),
+    "card_alg": ("ES256", "EdDSA", "ES256"),
+    "token": ("a", "b", "c"),
+    "admin_token": ("a", "b", "c"),
+    "max_parts": (1, 2, 3),
+    "max_metadata": (1, 2, 3),
+    "max_headers": (1, 2, 3),
+    "max_head_bytes": (1024, 2048, 4096),
+    "head_s": (0.5, 1.5, 2.5),
+    "max_connections": (1, 2, 3),
     "data": ("a", "b", "c"),
     "store": ("postgresql://a/x", "postgresql://b/x", "postgresql://c/x"),
     "wake": ("nats://a", "nats://b", "nats://c"),
@@ -90,7 +124,8 @@ def test_every_setting_can_be_given_in_all_three_ways(name, tmp_path):
     environ = {variable: str(by_variable).lower() if isinstance(by_variable, bool) else str(by_variable)}
     assert found(tmp_path)[name] == (in_file, "roost.toml")
     assert found(tmp_path, {}, environ)[name] == (by_variable, variable)
-    assert found(tmp_path, {name: by_flag}, environ)[name] == (by_flag, flag)
+    if name not in NO_FLAG:
+        assert found(tmp_path, {name: by_flag}, environ)[name] == (by_flag, flag)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +141,7 @@ def test_a_value_that_is_the_default_still_has_its_own_source(tmp_path):
 
 
 def test_variables_of_others_are_left_alone(tmp_path):
-    environ = {"ROOST_URL": "http://elsewhere", "PORT": "1", "ROOST_TOKEN": "secret"}
+    environ = {"ROOST_URL": "http://elsewhere", "PORT": "1"}
     assert {source for _, source in found(tmp_path, {}, environ).values()} == {"default"}
 
 
@@ -180,6 +215,8 @@ TOGETHER = [
     ({"wake": "nats://h"}, "give --store postgresql"),
     ({"workers": 2}, "more than one worker needs PostgreSQL"),
     ({"store": "postgresql://h/d"}, "roost secret FILE"),
+    ({"jwt_issuer": "https://idp"}, "give --jwt-audience too"),
+    ({"jwt_audience": "me"}, "give --jwt-issuer too"),
 ]
 
 
@@ -233,7 +270,8 @@ def test_every_setting_is_documented_with_its_flag_its_variable_its_default_and_
     (row,) = [row for row in rows("settings.md") if row[0] == name]
     default = DEFAULTS[name]
     shown = str(default).lower() if isinstance(default, bool) else str(default)
-    assert row == [name, f"--{name.replace('_', '-')}", f"ROOST_{name.upper()}", shown, DOCS[name]]
+    flag = "" if name in NO_FLAG else f"--{name.replace('_', '-')}"
+    assert row == [name, flag, f"ROOST_{name.upper()}", shown, DOCS[name]]
 
 
 def test_no_setting_is_documented_that_does_not_exist():
@@ -242,8 +280,8 @@ def test_no_setting_is_documented_that_does_not_exist():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_setting_is_a_flag_of_serve(name):
-    assert name in inspect.signature(serve_command).parameters
+def test_every_setting_is_a_flag_of_serve_unless_it_is_a_secret_that_others_would_see(name):
+    assert (name in inspect.signature(serve_command).parameters) is (name not in NO_FLAG)
 
 
 def commands() -> list[str]:
@@ -265,7 +303,11 @@ def test_no_command_is_documented_that_does_not_exist():
     assert documented == set(commands())
 
 
-ROUTES = [*HOST_ROUTES, *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS))]
+ROUTES = [
+    *HOST_ROUTES,
+    *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS)),
+    *((route.method, ADMIN_PREFIX + route.template, route.summary) for route in ADMIN_ROUTES),
+]
 
 
 @pytest.mark.parametrize(("method", "path", "summary"), ROUTES, ids=lambda value: value)

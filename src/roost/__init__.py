@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from roost.agents.agent import Agent, AgentDefinitionError
     from roost.agents.sdk import SDKAgent
     from roost.agents.task import AgentTask, Answer
+    from roost.engine.ports import Caller, ExtendedCard
     from roost.host import asgi
     from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill, Artifact, Message, Part
 
@@ -25,6 +26,8 @@ __all__ = [
     "AgentTask",
     "Answer",
     "Artifact",
+    "Caller",
+    "ExtendedCard",
     "Message",
     "Part",
     "SDKAgent",
@@ -36,6 +39,8 @@ _HOMES = {
     "AgentDefinitionError": "roost.agents.agent",
     "AgentTask": "roost.agents.task",
     "Answer": "roost.agents.task",
+    "Caller": "roost.engine.ports",
+    "ExtendedCard": "roost.engine.ports",
     "SDKAgent": "roost.agents.sdk",
     "asgi": "roost.host",
 }

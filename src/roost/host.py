@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import socket
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from roost._version import VERSION
 from roost.agents.agent import Hostable
 from roost.doors.app import App
+from roost.doors.context import Context
 from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
 from roost.egress import Egress
@@ -21,6 +21,7 @@ from roost.engine.idempotency import Rules
 from roost.engine.ids import new_id
 from roost.engine.keeping import Keeping
 from roost.engine.ports import Store, Wakes
+from roost.gate import Gate, GateError, open_meter, security_headers
 from roost.identity.seal import KeyFileError, Seal, load_key, new_key
 from roost.outbound import open_egress, open_pusher
 from roost.settings import Settings
@@ -37,9 +38,16 @@ class Host:
     """A fleet of agents, as an ASGI application. Starts with the lifespan, or with its first request."""
 
     def __init__(
-        self, agents: Sequence[Hostable], settings: Settings, store: Store | None = None, wakes: Wakes | None = None
+        self,
+        agents: Sequence[Hostable],
+        settings: Settings,
+        store: Store | None = None,
+        wakes: Wakes | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
+        """`hosts` are the addresses that are listened on, where the caller knows."""
         self.settings = settings
+        self.hosts = hosts
         self.agents = [agent.hosted() for agent in agents]
         ids = [hosted.profile.id for hosted in self.agents]
         if not ids:
@@ -49,6 +57,7 @@ class Host:
         self.given_store = store
         self.given_wakes = wakes
         self.engine: Engine | None = None
+        self.gate: Gate | None = None
         self.egress: Egress | None = None
         self.app: App | None = None
         self.starting: asyncio.Task[None] | None = None
@@ -74,23 +83,45 @@ class Host:
             self.given_wakes or open_wakes(settings, store),
             Rules(settings.idempotency, settings.idempotency_ttl_s, settings.idempotency_max),
             Keeping(settings.retention_days, settings.retention_tasks, settings.min_free_mb << 20),
+            open_meter(settings),
         )
+        engine.tenancy = settings.multi_tenant
+        engine.max_parts, engine.max_metadata = settings.max_parts, settings.max_metadata
         for hosted in self.agents:
             engine.add(hosted)
         try:
             self.egress = open_egress(settings)
         except ValueError as error:
             raise HostError(f"push_allow_hosts or push_allow_cidrs: {error}") from error
-        engine.pusher = open_pusher(settings, engine, self.egress, open_seal(settings, store))
+        seal = open_seal(settings, store)
+        engine.pusher = open_pusher(settings, engine, self.egress, seal)
+        gate = Gate(settings, engine, seal, self.hosts)
+        try:
+            await gate.start()
+            gate.check_bind()
+        except GateError as error:
+            await gate.close()
+            raise HostError(str(error)) from None
+        except BaseException:
+            await gate.close()
+            raise
         await engine.start()
-        self.engine = engine
+        self.engine, self.gate = engine, gate
+        context = Context(
+            engine,
+            gate.access,
+            gate.cards,
+            max_body=settings.max_body,
+            public_url=settings.public_url.rstrip("/"),
+        )
         self.app = App(
             engine,
-            Guard(settings.public_url, settings.networks()),
-            base=settings.public_url.rstrip("/"),
+            Guard(settings.public_url, settings.networks(), settings.origins()),
+            context,
+            gate.admin,
             root=settings.root or None,
-            max_body=settings.max_body,
             version=VERSION,
+            headers=security_headers(settings),
         )
 
     def drain(self) -> None:
@@ -100,6 +131,9 @@ class Host:
             self.engine.drain()
 
     async def close(self) -> None:
+        if self.gate is not None:
+            await self.gate.close()
+            self.gate = None
         if self.engine is not None:
             await self.engine.close(max(0.0, self.grace_until - time.monotonic()))
             self.engine = self.app = None
@@ -162,20 +196,6 @@ def open_seal(settings: Settings, store: Store) -> Seal:
         return Seal(load_key(Path(settings.data) / "secret.key", create=True))
     except KeyFileError as error:
         raise HostError(str(error)) from error
-
-
-def check_bind(host: str) -> None:
-    """Without credentials the host binds loopback only."""
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    if not loopback:
-        raise HostError(
-            f"this host has no credentials, so anyone who reaches {host} could use its agents."
-            " It listens on loopback only: use --host 127.0.0.1, and a tunnel or an authenticating proxy"
-            " on this machine for others"
-        )
 
 
 def asgi(*agents: Hostable, public_url: str = "", root: str | None = None, data: str | None = None) -> Host:

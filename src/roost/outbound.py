@@ -1,19 +1,23 @@
-"""Calls to webhooks, by way of egress."""
+"""Calls to webhooks and to issuers of JWTs, by way of egress."""
 
 from __future__ import annotations
 
 import logging
+
+import httpx
 
 from roost.egress import Egress, Failed, Refused, policy
 from roost.engine.delivery import CALLS, PushRules
 from roost.engine.engine import Engine
 from roost.engine.push import Pusher
 from roost.engine.webhook import Headers, Undeliverable
+from roost.identity.jwks import MAX_BYTES, Fetch
 from roost.identity.seal import Seal
 from roost.settings import Settings
 
 log = logging.getLogger("roost.push")
 
+ISSUER_CALLS = 4
 ANSWER_BYTES = 4096
 """Of an answer that nobody reads: enough to keep the connection."""
 
@@ -32,6 +36,22 @@ def open_pusher(settings: Settings, engine: Engine, egress: Egress, seal: Seal) 
     )
     agents = engine.runner.lanes
     return Pusher(engine.store, engine.worker, Outbound(egress), seal, rules, agents, engine.stats)
+
+
+def open_issuer_egress(settings: Settings) -> Egress:
+    """The operator has named these hosts, so they may be anywhere; where they lead to has to be public."""
+    hosts = {httpx.URL(url).host for url in (settings.jwt_issuer, settings.jwt_jwks) if url}
+    return Egress(policy(",".join(sorted(host for host in hosts if host)), ""), max_connections=ISSUER_CALLS)
+
+
+def fetcher(egress: Egress) -> Fetch:
+    async def fetch(url: str) -> bytes:
+        answer = await egress.request("GET", url, {"accept": "application/json"}, limit=MAX_BYTES + 1)
+        if answer.status != 200:
+            raise Failed(f"the answer is {answer.status}")
+        return answer.body
+
+    return fetch
 
 
 class Outbound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 from urllib.parse import urlsplit
@@ -13,9 +13,42 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from roost.identity.quotas import parse as parse_quotas
+from roost.identity.scopes import parse_scopes
+
 DOCS: dict[str, str] = {
     "host": "Address to listen on. Without credentials only a loopback address is allowed.",
     "port": "Port to listen on.",
+    "listen": "Where to listen instead of host and port, comma separated: host:port, or unix:PATH for a socket whose"
+    " callers are known by their user id.",
+    "tls_cert": "Certificate chain (PEM): serve TLS. Read again when the file changes.",
+    "tls_key": "Private key of tls_cert (PEM); others must not be able to read it.",
+    "client_ca": "CA certificates (PEM) whose client certificates are credentials.",
+    "auth": "Who may call agents: auto (anyone on this machine until there is a credential), required, or open"
+    " (anyone; only on loopback).",
+    "token": "A first bearer token for the agents, for containers; kept as a hash. At least 16 characters.",
+    "admin_token": "The same for the admin routes.",
+    "security_scheme": "Which credentials are accepted and declared in cards, comma separated: bearer, apiKey, jwt,"
+    " mtls, unix. All that are configured by default.",
+    "security_description": "What cards say of how to get a credential.",
+    "jwt_issuer": "Issuer (iss) of the JWTs that are accepted.",
+    "jwt_audience": "Audience (aud) that they must be for.",
+    "jwt_jwks": "URL of the issuer's keys; found by OpenID discovery by default.",
+    "jwt_scopes": "Scopes of a JWT that names none of Roost's, comma separated.",
+    "jwt_scope_claim": "Claim that names scopes, as a list or words.",
+    "jwt_tenant_claim": "Claim that names the tenant, or a list of them.",
+    "mtls_scopes": "Scopes of callers with a client certificate, comma separated.",
+    "unix_scopes": "Scopes of callers on a Unix socket, comma separated.",
+    "unix_mode": "Permissions of Unix sockets: who may connect.",
+    "ownership": "Whose a task is: the principal's who sent it, or the whole tenant's.",
+    "multi_tenant": "multi-tenant/v1: off, declared (a message may choose a tenant), or enforced (it must).",
+    "quotas": "Limits as kind[:name].what=number, comma separated; kind is principal, tenant, agent or surface, what is"
+    " rate (requests a minute; of a tenant, messages), tasks, streams or mb: tenant.rate=100,agent:trip.tasks=5",
+    "auth_failures": "Refused credentials a minute from one address; then 429.",
+    "open_metrics": "Serve /metrics without a credential.",
+    "cors_origins": "Origins of web pages that may call this host, comma separated: https://app.example.com",
+    "hsts_s": "Seconds that browsers remember to use https only (HSTS); sent when this host is served by TLS. 0 never.",
+    "card_alg": "How new keys sign cards: EdDSA (Ed25519) or ES256.",
     "data": "Folder of the journal.",
     "store": "postgresql://user@host/database for several hosts on one journal; SQLite in the data folder by default.",
     "wake": "nats://host:port: how hosts on one PostgreSQL tell each other of news; by NOTIFY without it.",
@@ -27,6 +60,12 @@ DOCS: dict[str, str] = {
     "public_url": "URL under which clients reach this host; cards say it. The bound address by default.",
     "trusted_proxy": "CIDRs of proxies whose forwarded headers are accepted, comma separated.",
     "max_body": "Longest request body in bytes; longer ones get 413.",
+    "max_parts": "Most parts of a message.",
+    "max_metadata": "Most bytes of a message's metadata, and of a request's, as JSON.",
+    "max_headers": "Most headers of a request; more get 431.",
+    "max_head_bytes": "Most bytes of a request's line and headers; more get 431.",
+    "head_s": "Seconds that a client may take to send a request's headers, or to send any more of its body.",
+    "max_connections": "Most open connections of a process; more are answered 503 and closed.",
     "log_level": "debug, info, warning or error; debug logs every request.",
     "log_format": "text, json, or auto: text on a terminal, JSON otherwise.",
     "drain_s": "Seconds that running requests and tasks are given when the host is told to stop; then other hosts, or"
@@ -52,6 +91,32 @@ DOCS: dict[str, str] = {
 class Settings(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
+    listen: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    client_ca: str = ""
+    auth: str = "auto"
+    token: str = ""
+    admin_token: str = ""
+    security_scheme: str = ""
+    security_description: str = ""
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    jwt_jwks: str = ""
+    jwt_scopes: str = "agent:*"
+    jwt_scope_claim: str = "scope"
+    jwt_tenant_claim: str = "tenant"
+    mtls_scopes: str = "agent:*"
+    unix_scopes: str = "agent:*"
+    unix_mode: str = "600"
+    ownership: str = "principal"
+    multi_tenant: str = "declared"
+    quotas: str = ""
+    auth_failures: int = 20
+    open_metrics: bool = False
+    cors_origins: str = ""
+    hsts_s: int = 31_536_000
+    card_alg: str = "EdDSA"
     data: str = "./.roost"
     store: str = ""
     wake: str = ""
@@ -62,6 +127,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     public_url: str = ""
     trusted_proxy: str = ""
     max_body: int = 8 * 1024 * 1024
+    max_parts: int = 1000
+    max_metadata: int = 64 * 1024
+    max_headers: int = 100
+    max_head_bytes: int = 32 * 1024
+    head_s: float = 10.0
+    max_connections: int = 10_000
     log_level: str = "info"
     log_format: str = "auto"
     drain_s: float = 5.0
@@ -82,15 +153,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         return [ipaddress.ip_network(item.strip()) for item in self.trusted_proxy.split(",") if item.strip()]
 
+    def origins(self) -> list[str]:
+        return [item.strip() for item in self.cors_origins.split(",") if item.strip()]
 
-SECRETS = frozenset({"push_secret"})
+
+SECRETS = frozenset({"push_secret", "token", "admin_token"})
 """Shown to nobody, not even by `roost config`."""
+
+NO_FLAG = frozenset({"token", "admin_token"})
+"""Only by variable or file: everyone on the machine can read a command line."""
 
 ALIASES = {
     "push_allow_hosts": "PUSH_NOTIFICATION_ALLOWED_HOSTS",
     "push_allow_cidrs": "PUSH_NOTIFICATION_ALLOWED_CIDRS",
     "idempotency_ttl_s": "AIWG_IDEMPOTENCY_TTL",
     "idempotency_max": "AIWG_IDEMPOTENCY_MAX_ENTRIES",
+    "security_scheme": "AGENT_SECURITY_SCHEME",
+    "security_description": "AGENT_SECURITY_DESCRIPTION",
 }
 """Variables of the systems that Roost takes over from; read after our own."""
 
@@ -135,6 +214,16 @@ def check_together(settings: Settings) -> None:
         raise SettingError("wake is for several hosts on one PostgreSQL: give --store postgresql://... too")
     if settings.workers > 1 and not settings.store:
         raise SettingError("more than one worker needs PostgreSQL: give --store postgresql://...; SQLite is for one")
+    if settings.jwt_issuer and not settings.jwt_audience:
+        raise SettingError(
+            "jwt_issuer without jwt_audience would accept tokens that were made for others: give --jwt-audience too"
+        )
+    if settings.jwt_audience and not settings.jwt_issuer:
+        raise SettingError("jwt_audience says for whom JWTs must be, and jwt_issuer whose: give --jwt-issuer too")
+    if settings.ownership == "tenant" and any(
+        k == "principal" and w == "mb" for k, _, w in parse_quotas(settings.quotas).limits
+    ):
+        raise SettingError("where tasks belong to the tenant no principal has any of its own: use tenant.mb in quotas")
     if settings.store and not settings.secret_file:
         raise SettingError(
             "with PostgreSQL the key of secrets is not beside the data: give --secret-file, the same file to every"
@@ -175,12 +264,43 @@ _AT_LEAST = {
     "push_attempts": 1,
     "push_per_host": 1,
     "push_coalesce_ms": 0,
+    "auth_failures": 1,
+    "hsts_s": 0,
+    "max_parts": 1,
+    "max_metadata": 0,
+    "max_headers": 1,
+    "max_head_bytes": 1024,
+    "max_connections": 1,
     "idempotency_ttl_s": 1,
     "idempotency_max": 1,
     "retention_days": 0,
     "retention_tasks": 0,
     "min_free_mb": 0,
 }
+
+
+_CHOICES = {
+    "auth": ("auto", "required", "open"),
+    "ownership": ("principal", "tenant"),
+    "multi_tenant": ("off", "declared", "enforced"),
+    "card_alg": ("EdDSA", "ES256"),
+}
+_SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
+
+
+def _words(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _is_mode(text: str) -> bool:
+    return len(text) in (3, 4) and all(digit in "01234567" for digit in text)
+
+
+def _try(require: Callable[[str, bool, str], None], name: str, parse: Callable[[str], object], text: str) -> None:
+    try:
+        parse(text)
+    except ValueError as error:
+        require(name, False, str(error))
 
 
 def _is_postgres(url: str) -> bool:
@@ -235,6 +355,22 @@ def _check(found: list[Sourced]) -> None:
     require("store", not store or _is_postgres(store), "give postgresql://user@host/database, or a folder with --data")
     wake = by_name["wake"].value
     require("wake", not wake or urlsplit(wake).scheme in ("nats", "tls"), "give nats://host:port")
+    for name, words in _CHOICES.items():
+        require(name, by_name[name].value in words, f"it is one of {', '.join(words)}")
+    for item in _words(by_name["security_scheme"].value):
+        require("security_scheme", item in _SCHEMES, f"{item!r} is none of {', '.join(_SCHEMES)}")
+    require("unix_mode", _is_mode(by_name["unix_mode"].value), "give permissions in octal, such as 600 or 660")
+    require("head_s", by_name["head_s"].value > 0, "it must be positive")
+    for name in ("jwt_scopes", "mtls_scopes", "unix_scopes"):
+        _try(require, name, lambda text: parse_scopes(text.split(",")), by_name[name].value)
+    _try(require, "quotas", parse_quotas, by_name["quotas"].value)
+    for item in _words(by_name["cors_origins"].value):
+        parts = urlsplit(item)
+        exact = parts.scheme in ("http", "https") and parts.hostname and item == f"{parts.scheme}://{parts.netloc}"
+        require("cors_origins", bool(exact), f"{item!r} is no origin: give https://host[:port], without a path or *")
+    for name in ("jwt_issuer", "jwt_jwks"):
+        url = by_name[name].value
+        require(name, not url or urlsplit(url).scheme in ("http", "https"), "give an http(s) URL")
     require("log_level", by_name["log_level"].value in ("debug", "info", "warning", "error"), "see --help")
     require("log_format", by_name["log_format"].value in ("text", "json", "auto"), "see --help")
     url = by_name["public_url"].value

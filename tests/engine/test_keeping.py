@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from roost import Agent
 from roost.engine import keeping
 from roost.engine.ids import now_us
 from roost.engine.keeping import Keeper, Keeping
+from roost.engine.ports import Kept, StoreUnavailable
 from roost.protocol.entries import NO_CHAIN, link
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
@@ -56,7 +58,7 @@ async def test_old_tasks_go_and_leave_a_tombstone_that_proves_their_last_entry()
             with pytest.raises(CallFailed, match="TASK_NOT_FOUND"):
                 await host.get(task)
         assert engine.stats.pruned == 5
-        assert store.kept["echo"].tasks == 2
+        assert engine.stats.kept == [Kept("echo", 2, store.rows[paused.id].size + store.rows[new.id].size)]
 
 
 async def test_only_the_newest_are_kept_where_there_are_too_many():
@@ -97,14 +99,70 @@ async def test_a_disk_that_is_nearly_full_takes_no_new_tasks_and_lets_the_others
 
 async def test_what_is_written_is_accounted_for_by_agent():
     async with serving(echoing()) as (host, engine):
-        await send(host, "x" * 1000)
+        task = await send(host, "x" * 1000)
         await engine.keeper.sweep()
         [kept] = engine.stats.kept
-        assert (kept.agent, kept.tasks) == ("echo", 1)
+        assert kept == ("echo", 1, engine.store.rows[task.id].size)
         assert kept.size > 1000
         text = (await host.http.get("/metrics")).text
         assert f'roost_stored_bytes{{agent="echo"}} {float(kept.size)}' in text
         assert "roost_oldest_task_seconds" in text
+
+
+async def test_what_is_written_is_told_the_accounts_soon(monkeypatch):
+    monkeypatch.setattr(keeping, "ACCOUNT_S", 0.01)
+    async with serving(echoing()) as (host, engine):
+        task = await send(host, "x")
+        row = engine.store.rows[task.id]
+        accounts = [("tenant", row.new.scope.tenant), ("owner", row.new.scope.owner), ("agent", "echo")]
+        async with asyncio.timeout(30):
+            while await engine.store.stored_bytes(accounts) != [row.size] * 3:
+                await asyncio.sleep(0.01)
+
+
+async def test_what_the_accounts_could_not_be_told_is_told_later():
+    class Broken(MemoryStore):
+        broken = True
+
+        async def add_usage(self, deltas):
+            if self.broken:
+                raise StoreUnavailable("not now")
+            await super().add_usage(deltas)
+
+    store = Broken()
+    async with serving(echoing(), store=store) as (host, engine):
+        first = await send(host, "first")
+        with pytest.raises(StoreUnavailable):
+            await engine.keeper.account()
+        second = await send(host, "second")
+        store.broken = False
+        await engine.keeper.account()
+        await engine.keeper.account()
+        assert await store.usage() == [Kept("echo", 2, store.rows[first.id].size + store.rows[second.id].size)]
+
+
+async def test_a_host_that_stops_tells_the_accounts_all_and_nothing_twice(monkeypatch):
+    class Slow(MemoryStore):
+        def __init__(self):
+            super().__init__()
+            self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def add_usage(self, deltas):
+            self.asked.set()
+            await self.go_on.wait()
+            await super().add_usage(deltas)
+
+    monkeypatch.setattr(keeping, "ACCOUNT_S", 0.01)
+    store = Slow()
+    async with serving(echoing(), store=store) as (host, engine):
+        first = await send(host, "first")
+        await store.asked.wait()
+        second = await send(host, "second")
+        closing = asyncio.ensure_future(engine.keeper.close())
+        await until(lambda: engine.keeper.accounting._waiters)
+        store.go_on.set()
+        await closing
+        assert await store.usage() == [Kept("echo", 2, store.rows[first.id].size + store.rows[second.id].size)]
 
 
 async def test_a_clock_that_goes_backwards_loses_no_task_and_no_order(monkeypatch):

@@ -1,8 +1,10 @@
-"""Tasks and appends to put into a store."""
+"""Tasks, appends, tokens and keys to put into a store."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from hashlib import sha256
 from typing import Any
 
 from roost.engine.ports import (
@@ -17,6 +19,7 @@ from roost.engine.ports import (
     Scope,
     Snapshot,
 )
+from roost.identity.ports import Audited, Identities, SigningKey, Token
 from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, STATUS, Entry, link
 from roost.protocol.types import TaskState
 
@@ -81,3 +84,48 @@ def snapshot(task_id: str, seq: int = 1, sub: int = 0, artifacts: bytes = b"[]")
 
 def query(**changes: Any) -> ListQuery:
     return ListQuery(SCOPE, "", TaskState.UNSPECIFIED, None, None, 100, False)._replace(**changes)
+
+
+def token(name: str, /, **changes: Any) -> Token:
+    made = Token(name, sha256(name.encode()).digest(), f"the {name}", "ci", ("default",), ("agent:*",), 1000)
+    return made._replace(**changes)
+
+
+def key(kid: str, agent: str = "agent", **changes: Any) -> SigningKey:
+    return SigningKey(agent, kid, "EdDSA", b'{"x":"%b"}' % kid.encode(), b"sealed", 1000)._replace(**changes)
+
+
+def audited(number: int, **changes: Any) -> Audited:
+    return Audited(1000 + number, "roost:ci", "token.create", f"token {number}", "done", "127.0.0.1")._replace(
+        **changes
+    )
+
+
+class Mirror:
+    """What a host knows of tokens and keys that reads only what has changed."""
+
+    def __init__(self, store: Identities) -> None:
+        self.store = store
+        self.version = 0
+        self.tokens: dict[str, Token] = {}
+        self.keys: dict[tuple[str, str], SigningKey] = {}
+
+    async def refresh(self) -> None:
+        changes = await self.store.read_identities(self.version)
+        assert changes.version >= self.version
+        if changes.version == self.version:
+            assert (changes.tokens, changes.keys) == ([], [])
+        self.version = changes.version
+        self.tokens.update({token.id: token for token in changes.tokens})
+        self.keys.update({(key.agent, key.kid): key for key in changes.keys})
+
+    async def follow_until(self, done: asyncio.Future[Any]) -> None:
+        while not done.done():
+            await self.refresh()
+            await asyncio.sleep(0)
+        await self.refresh()
+
+    async def misses_nothing(self) -> bool:
+        whole = Mirror(self.store)
+        await whole.refresh()
+        return (self.version, self.tokens, self.keys) == (whole.version, whole.tokens, whole.keys)

@@ -8,16 +8,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tools.services import Postgres, drop_database, new_database
 
-from roost.engine.ports import Append
+from roost.engine.ports import Append, Store, Usage
 from roost.protocol.entries import ARTIFACT, NO_CHAIN, Entry, link
 from roost.protocol.types import TaskState
+from roost.stores import postgres_backup
 from roost.stores.backup import BackupError, backup_sqlite, restore_sqlite
+from roost.stores.postgres import PostgresStore
 from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import SQLiteStore, StoreInUse
 from roost.stores.sqlite_process import ProcessCarrier
 
-from .making import addition, config, creation, entry, head, reservation
+from .conftest import Open
+from .making import SCOPE, addition, audited, config, creation, entry, head, key, reservation, token
 
 TASKS = 8
 
@@ -57,6 +61,30 @@ async def whole(store: SQLiteStore, name: str) -> int:
     return len(entries)
 
 
+async def keep_identities(store: Store) -> None:
+    """Tokens, keys, lines of the audit log, and accounts."""
+    await store.add_token(token("a"))
+    await store.add_token(token("b"))
+    await store.add_key(key("k"), None, 9000)
+    await store.add_key(key("l"), "k", 9000)
+    await store.revoke_token("a", 2000)
+    await store.write_audit([audited(number) for number in range(5)], 3)
+    await store.add_usage([Usage(*SCOPE, 2, 300)])
+
+
+async def same_identities(first: Store, second: Store) -> None:
+    """And what comes next is numbered alike."""
+    for store in (first, second):
+        assert await store.add_token(token("c"))
+        await store.write_audit([audited(6)], 100)
+    found = await second.read_identities(0)
+    assert found == await first.read_identities(0)
+    assert (found.version, len(found.tokens), len(found.keys)) == (6, 3, 2)
+    assert [line.number for line in await second.read_audit(None, 10)] == [6, 5, 4, 3]
+    assert await second.read_audit(None, 10) == await first.read_audit(None, 10)
+    assert await second.usage() == await first.usage() == [(SCOPE.agent, 2, 300)]
+
+
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
     made = SQLiteStore(tmp_path / "data", ProcessCarrier)
@@ -70,6 +98,7 @@ async def backup(tmp_path: Path) -> Path:
     store = SQLiteStore(tmp_path / "first")
     await store.commit([creation("t", reserve=reservation("m"), push=config("t"), worker="gone"), creation("other")])
     await store.commit([addition("other", entry(2), head=head(TaskState.COMPLETED, worker=None))])
+    await keep_identities(store)
     backup_sqlite(tmp_path / "first", tmp_path / "kept")
     await store.close()
     return tmp_path / "kept"
@@ -119,6 +148,7 @@ async def test_what_is_restored_is_all_that_was_backed_up(backup: Path, tmp_path
     key = reservation("m").key
     assert await second.read_reserved(key) == await first.read_reserved(key) is not None
     assert [one.task_id for one in await second.adopt("me", ["agent"], 10)] == ["t"]
+    await same_identities(first, second)
     await first.close()
     await second.close()
 
@@ -257,3 +287,24 @@ async def test_another_secret_is_replaced_by_force_only(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "secret.key").read_bytes() == b"another"
     restore_sqlite(tmp_path / "with", tmp_path / "new", force=True)
     assert (tmp_path / "new" / "secret.key").read_bytes() == b"secret"
+
+
+async def test_what_is_restored_into_postgresql_is_all_that_was_backed_up(
+    open_store: Open, postgres_server: Postgres, tmp_path: Path, database: str
+) -> None:
+    first = await open_store()
+    await first.commit([creation("t", reserve=reservation("m"), push=config("t"), worker="gone")])
+    await keep_identities(first)
+    await first.share("worker", b"figures")
+    await asyncio.to_thread(postgres_backup.back_up, database, tmp_path / "kept")
+    url = new_database(postgres_server.url)
+    rows = await asyncio.to_thread(postgres_backup.restore, url, tmp_path / "kept")
+    assert (rows["tokens"], rows["signing_keys"], rows["audit"], rows["kept"]) == (2, 2, 3, 3)
+    second = PostgresStore(url)
+    await second.open()
+    assert await second.read_task("t") == await first.read_task("t") is not None
+    assert await second.read_pushes("t") == await first.read_pushes("t")
+    await same_identities(first, second)
+    assert await second.share("another", b"") == {}
+    await second.close()
+    drop_database(url)

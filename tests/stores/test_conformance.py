@@ -1,12 +1,10 @@
-"""What the engine may rely on, of every store. A store joins by a line in STORES."""
+"""What the engine may rely on, of every store."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,10 @@ from roost.engine.ports import (
     COUNT_CAP,
     Adopted,
     Append,
+    Kept,
     ListQuery,
     NewTask,
+    Party,
     Position,
     Push,
     Reserved,
@@ -29,14 +29,11 @@ from roost.engine.ports import (
     Update,
     Usage,
 )
+from roost.engine.stats import size_of
 from roost.protocol.entries import Entry
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import TaskState
-from roost.stores.memory import MemoryStore
-from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_process import ProcessCarrier
 
-from .conftest import make_postgres
 from .making import (
     SCOPE,
     WORKER,
@@ -54,25 +51,8 @@ from .making import (
     snapshot,
 )
 
-Factory = Callable[[pytest.FixtureRequest, Path], Store | Awaitable[Store]]
-
-STORES: dict[str, Factory] = {
-    "memory": lambda request, folder: MemoryStore(),
-    "sqlite": lambda request, folder: SQLiteStore(folder),
-    "sqlite in a process": lambda request, folder: SQLiteStore(folder, ProcessCarrier),
-    "postgresql": lambda request, folder: make_postgres(request),
-}
 WORKING, COMPLETED, INPUT_REQUIRED = TaskState.WORKING, TaskState.COMPLETED, TaskState.INPUT_REQUIRED
 LEASE_S = 600.0
-
-
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = STORES[request.param](request, tmp_path)
-    opened = await made if inspect.isawaitable(made) else made
-    await opened.open()
-    yield opened
-    await opened.close()
 
 
 async def alive(store: Store, *workers: str) -> None:
@@ -104,6 +84,17 @@ async def test_what_is_committed_is_read_back(store: Store) -> None:
         NewTask("t", SCOPE, "c", 7), head(WORKING, status_time=8), snapshot("t")
     )
     assert await entries_of(store, "t") == append.entries
+
+
+async def test_a_task_is_read_for_its_owner_only_where_one_is_named(store: Store) -> None:
+    owner = "\0 the owner's"
+    await commit(store, creation("t", scope=SCOPE._replace(owner=owner), snapshot=snapshot("t")))
+    found = await store.read_task("t")
+    assert found is not None
+    assert await store.read_task("t", owner) == found
+    for other in ("", "owner", "\0 the owner"):
+        assert await store.read_task("t", other) is None
+    assert await store.read_task("u", owner) is None
 
 
 async def test_what_was_never_committed_is_not_there(store: Store) -> None:
@@ -862,6 +853,11 @@ async def kept(store: Store) -> set[str]:
 ALWAYS = {"active", "paused", "another's"}
 
 
+async def pruned(store: Store, before_ms: int | None, keep: int | None, limit: int) -> int:
+    """How many tasks of the agent went."""
+    return sum(usage.tasks for usage in await store.prune("agent", before_ms, keep, limit))
+
+
 @pytest.mark.parametrize(
     ("before_ms", "keep", "left"),
     [
@@ -880,22 +876,22 @@ async def test_what_is_too_old_or_too_many_is_pruned(
     store: Store, before_ms: int | None, keep: int | None, left: str
 ) -> None:
     await some_that_ended(store)
-    assert await store.prune("agent", before_ms, keep, 100) == 8 - len(left)
+    assert await pruned(store, before_ms, keep, 100) == 8 - len(left)
     assert await kept(store) == ALWAYS | set(left)
-    assert await store.prune("agent", before_ms, keep, 100) == 0
+    assert await pruned(store, before_ms, keep, 100) == 0
     assert await kept(store) == ALWAYS | set(left)
 
 
 @pytest.mark.parametrize(("before_ms", "keep"), [(50, None), (None, 4), (30, 4)])
 async def test_pruning_goes_in_steps(store: Store, before_ms: int | None, keep: int | None) -> None:
     await some_that_ended(store)
-    assert [await store.prune("agent", before_ms, keep, 3) for _ in range(3)] == [3, 1, 0]
+    assert [await pruned(store, before_ms, keep, 3) for _ in range(3)] == [3, 1, 0]
     assert await kept(store) == ALWAYS | set("5678")
 
 
 async def test_more_are_pruned_than_go_in_one_step_of_the_store(store: Store) -> None:
     await commit(store, *(ended(f"{n:03}", status_time=n) for n in range(300)))
-    assert await store.prune("agent", None, 10, 1000) == 290
+    assert await pruned(store, None, 10, 1000) == 290
     assert await listed(store) == [f"{n:03}" for n in range(299, 289, -1)]
     assert (await store.list_tasks(query())).total == 10
 
@@ -904,13 +900,13 @@ async def test_what_a_webhook_has_yet_to_hear_of_is_not_pruned(store: Store) -> 
     await alive(store, WORKER)
     await commit(store, creation("t", push=config("t"), state=COMPLETED, status_time=1, worker=None))
     await commit(store, ended("u", status_time=2))
-    assert await store.prune("agent", 100, None, 10) == 1
-    assert await store.prune("agent", None, 0, 10) == 0
+    assert await pruned(store, 100, None, 10) == 1
+    assert await pruned(store, None, 0, 10) == 0
     assert await store.read_task("t") is not None
     [held] = await store.hold_pushes("worker-2", ["agent"], 10)
     holder = held.holder or ""
     assert await store.move_pushes(holder, [move("t", cursor=1, delay_s=None, keep=False)]) == [True]
-    assert await store.prune("agent", 100, None, 10) == 1
+    assert await pruned(store, 100, None, 10) == 1
 
 
 async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
@@ -922,7 +918,7 @@ async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
     moves = [move(name, cursor=3, delay_s=None, dead=dead(name)) for name in ("t", "other")]
     assert await store.move_pushes(WORKER, moves) == [True, True]
     assert await store.read_tombstone("t") is None
-    assert await store.prune("agent", 78, None, 10) == 1
+    assert await pruned(store, 78, None, 10) == 1
     found = await store.read_tombstone("t")
     assert found is not None
     assert found == Tombstone("t", SCOPE, TaskState.FAILED, 77, 3, last.chain, found.pruned)
@@ -941,10 +937,82 @@ async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
 
 async def test_usage_is_the_sum_of_what_was_told(store: Store) -> None:
     assert await store.usage() == []
-    await store.add_usage([Usage("a", 2, 300), Usage("b", 1, 5)])
+    await store.add_usage([Usage("t", "o", "b", 2, 300), Usage("t", "p", "a", 1, 5), Usage("u", "o", "b", 1, 1)])
     await store.add_usage([])
-    await store.add_usage([Usage("a", -1, -100), Usage("c", 0, 2**40), Usage("a", 1, 1)])
-    assert sorted(await store.usage()) == [("a", 2, 201), ("b", 1, 5), ("c", 0, 2**40)]
+    await store.add_usage([Usage("t", "o", "b", -1, -100), Usage("u", "p", "c", 0, 2**40), Usage("t", "o", "b", 1, 7)])
+    assert await store.usage() == [Kept("a", 1, 5), Kept("b", 3, 208), Kept("c", 0, 2**40)]
+
+
+async def test_stored_bytes_are_those_of_a_tenant_an_owner_or_an_agent(store: Store) -> None:
+    long = "\0" + "n" * 10_000
+    await store.add_usage([Usage("t", "o", "a", 1, 300), Usage("t", "p", "a", 1, 5), Usage("u", "o", long, 1, 70)])
+    asked: list[tuple[Party, str]] = [
+        ("owner", "o"),
+        ("agent", long),
+        ("tenant", "t"),
+        ("tenant", "o"),
+        ("agent", "a"),
+        ("owner", "o"),
+        ("tenant", ""),
+    ]
+    assert await store.stored_bytes(asked) == [370, 70, 305, 0, 305, 370, 0]
+    assert await store.stored_bytes([]) == []
+
+
+async def test_hosts_that_tell_the_accounts_at_once_are_all_heard(store: Store) -> None:
+    deltas = [Usage(f"t{n % 2}", f"o{n % 3}", f"a{n % 5}", 1, n) for n in range(30)]
+    await asyncio.gather(*(store.add_usage(deltas[n:] + deltas[:n]) for n in range(30)))
+    assert await store.usage() == [Kept(f"a{m}", 180, 30 * sum(range(m, 30, 5))) for m in range(5)]
+    assert await store.stored_bytes([("tenant", "t0"), ("owner", "o2")]) == [
+        30 * sum(range(0, 30, 2)),
+        30 * sum(range(2, 30, 3)),
+    ]
+
+
+async def test_what_is_pruned_is_told_by_scope_with_all_that_was_kept_of_it_and_taken_from_the_accounts(
+    store: Store,
+) -> None:
+    other = SCOPE._replace(owner="another", tenant="another")
+    long = [entry(seq, data=b"x" * 100 * seq) for seq in range(2, 300)]
+    over = head(TaskState.COMPLETED, worker=None, status_time=5)
+    written = [
+        creation("a"),
+        creation("b", snapshot=snapshot("b")),
+        addition("a", *long[:200], snapshot=snapshot("a", 201, artifacts=b"[%b]" % (b"1," * 5000))),
+        addition("a", *long[200:], snapshot=snapshot("a", 299), head=over),
+        addition("b", head=over, snapshot=snapshot("b")),  # without entries no snapshot is kept
+        ended("c", scope=other, status_time=5),
+        ended("d", scope=other, status_time=6),
+        ended("late", status_time=1000),
+        ended("another's", scope=SCOPE._replace(agent="another")),
+    ]
+    for append in written:
+        await commit(store, append)
+        await commit(store, append)  # an answer that was lost: it is kept once
+    scopes = {append.task_id: append.create.scope for append in written if append.create is not None}
+    await store.add_usage(
+        [Usage(*scopes[append.task_id], int(append.create is not None), size_of(append)) for append in written]
+    )
+    sizes = {name: sum(size_of(append) for append in written if append.task_id == name) for name in scopes}
+    assert await store.prune("agent", 100, None, 10) == [
+        Usage(*other, 2, sizes["c"] + sizes["d"]),
+        Usage(*SCOPE, 2, sizes["a"] + sizes["b"]),
+    ]
+    assert await store.usage() == [Kept("agent", 1, sizes["late"]), Kept("another", 1, sizes["another's"])]
+    assert await store.stored_bytes([("tenant", "another"), ("owner", "owner")]) == [
+        0,
+        sizes["late"] + sizes["another's"],
+    ]
+    assert await store.prune("agent", 100, None, 10) == []
+
+
+async def test_of_two_that_prune_at_once_each_task_is_told_once(store: Store) -> None:
+    tasks = [ended(f"{n:03}", status_time=n) for n in range(120)]
+    await commit(store, *tasks)
+    await store.add_usage([Usage(*SCOPE, 1, size_of(task)) for task in tasks])
+    went = await asyncio.gather(*(store.prune("agent", 1000, None, 1000) for _ in range(4)))
+    assert sum(usage.tasks for some in went for usage in some) == 120
+    assert await store.usage() == [Kept("agent", 0, 0)]
 
 
 async def test_the_oldest_task_is_the_one_that_was_made_first(store: Store) -> None:
@@ -952,7 +1020,7 @@ async def test_the_oldest_task_is_the_one_that_was_made_first(store: Store) -> N
     times = [1_700_000_000_123_456 + number * 1_000_000 for number in range(3)]
     await commit(store, *(ended(f"{n}", created=time, status_time=n) for n, time in enumerate(times)))
     assert await store.oldest() == 1_700_000_000_123
-    assert await store.prune("agent", None, 2, 10) == 1
+    assert await pruned(store, None, 2, 10) == 1
     assert await store.oldest() == 1_700_000_001_123
 
 

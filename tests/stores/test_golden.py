@@ -95,7 +95,14 @@ async def test_its_tasks_that_are_over_can_be_pruned(recorded: dict[str, Any], t
     listed = {task_id for listing in recorded["listings"] for task_id in listing["tasks"]}
     assert set(over) - listed
     agents = [listing["scope"][2] for listing in recorded["listings"]]
-    assert sum([await store.prune(agent, None, 0, 1000) for agent in agents]) == len(over)
+    before = {kept.name: kept for kept in await store.usage()}
+    went = [usage for agent in agents for usage in await store.prune(agent, None, 0, 1000)]
+    assert sum(usage.tasks for usage in went) == len(over)
+    for agent, tasks, size in await store.usage():
+        gone = [usage for usage in went if usage.agent == agent]
+        assert tasks == before[agent].tasks - sum(usage.tasks for usage in gone) >= 0
+        assert size == before[agent].size - sum(usage.size for usage in gone) >= 0
+        assert (tasks == 0) == (size == 0)
     for task_id in recorded["tasks"]:
         stored = await store.read_task(task_id)
         assert (stored is None) == (task_id in over) == (await store.read_tombstone(task_id) is not None)

@@ -228,6 +228,7 @@ class Stores(RuleBasedStateMachine):
                 self.both("read_reserved", reservation(key).key)
             self.both("list_pushes", failing=True, limit=10)
             self.both("outbox")
+            self.both("usage")
         for name in getattr(self, "last", ()):
             self.both("read_task", name)
             self.both("read_internal", name)

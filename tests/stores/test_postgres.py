@@ -18,18 +18,36 @@ from hypothesis import strategies as st
 from tools.services import new_database
 from tools.services import postgres as postgres_service
 
-from roost.engine.ports import Append, NewTask, OutcomeUnknown, Reserved, StaleFence, StoreUnavailable, Taken
+from roost.engine.ports import Append, Kept, NewTask, OutcomeUnknown, Reserved, StaleFence, StoreUnavailable, Taken
+from roost.engine.stats import size_of
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
-from roost.stores import postgres, postgres_pool
+from roost.stores import postgres, postgres_identities, postgres_pool, postgres_schema
 from roost.stores.postgres import PostgresStore
 from roost.stores.postgres_pool import DriverMissing
+from roost.stores.postgres_reads import READ_OWNED
 from roost.stores.postgres_rows import from_text, to_text
 from roost.stores.postgres_schema import VERSION
 from roost.stores.schema import NewerSchema
 
 from .conftest import Open, until
-from .making import SCOPE, addition, answer, config, creation, ended, entry, head, move, query, reservation
+from .making import (
+    SCOPE,
+    Mirror,
+    addition,
+    answer,
+    config,
+    creation,
+    ended,
+    entry,
+    head,
+    key,
+    move,
+    query,
+    reservation,
+    snapshot,
+    token,
+)
 
 WORKING, COMPLETED, INPUT_REQUIRED = TaskState.WORKING, TaskState.COMPLETED, TaskState.INPUT_REQUIRED
 AGENTS = [SCOPE.agent]
@@ -124,6 +142,36 @@ async def test_a_user_who_may_not_create_anything_can_use_what_is_there(store: P
         await commit(clerk, creation("t"))
         await clerk.close()
         await look.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+async def test_a_database_of_schema_1_gets_accounts_of_what_is_in_it_and_its_hosts_can_go_on(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(postgres_schema, "STEPS", postgres_schema.STEPS[:1])
+        older.setattr(postgres_schema, "VERSION", 1)
+        old = PostgresStore(database)
+        await old.open()
+    other = SCOPE._replace(owner="another", agent="another")
+    tasks = [creation("a", snapshot=snapshot("a")), ended("b"), ended("c", scope=other)]
+    await commit(old, *tasks)
+    await commit(old, addition("a", entry(2, data=b"x" * 100_000)))
+    sizes = [size_of(task) for task in tasks]
+    new = PostgresStore(database)
+    await new.open()
+    in_a = sizes[0] + size_of(addition("a", entry(2, data=b"x" * 100_000)))
+    assert await new.usage() == [Kept("agent", 2, in_a + sizes[1]), Kept("another", 1, sizes[2])]
+    assert await new.stored_bytes([("tenant", "tenant"), ("owner", "another")]) == [in_a + sum(sizes[1:]), sizes[2]]
+    assert await new.add_token(token("a"))
+    async with session(database) as look:
+        meta = dict(await look.fetch("SELECT key, value FROM meta"))
+        assert (meta["schema"], meta["readable"], meta["identities"]) == (VERSION, 1, 1)
+        assert await look.fetch("SELECT * FROM usage") == []
+    await commit(old, addition("a", entry(3)))
+    await commit(new, addition("a", entry(4)))
+    assert len(await entries_of(old, "a")) == 5
+    await old.close()
+    await new.close()
 
 
 # Several writers
@@ -379,6 +427,87 @@ async def test_a_webhook_is_not_laid_to_rest_while_its_task_goes_on(store: Postg
 
 
 # A server that goes and comes back
+
+
+# Tokens, keys and figures
+
+
+async def test_of_two_hosts_that_make_the_first_key_at_once_one_does(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    for number in range(20):
+        agent = f"agent {number}"
+        made = [key("mine", agent), key("theirs", agent)]
+        won = await asyncio.gather(store.add_key(made[0], None, 9000), other.add_key(made[1], None, 9000))
+        assert sorted(won) == [False, True]
+        changes = await store.read_identities(number)
+        assert changes.keys == [made[won.index(True)]]
+        assert changes == await other.read_identities(number)
+
+
+async def test_who_follows_the_changes_of_several_hosts_misses_none(open_store: Open) -> None:
+    stores = [await open_store() for _ in range(3)]
+
+    async def write(store: PostgresStore, name: str) -> None:
+        for number in range(25):
+            assert await store.add_token(token(f"{name}.{number}"))
+            await store.revoke_token(f"0.{number}", 2000)
+
+    writing = asyncio.gather(*(write(store, f"{number}") for number, store in enumerate(stores)))
+    mirrors = [Mirror(store) for store in stores]
+    await asyncio.gather(writing, *(mirror.follow_until(writing) for mirror in mirrors))
+    for mirror in mirrors:
+        assert await mirror.misses_nothing()
+        assert len(mirror.tokens) == 75
+
+
+async def test_a_change_that_is_committed_late_has_no_version_that_anyone_has_read(
+    store: PostgresStore, database: str
+) -> None:
+    await store.add_token(token("first"))
+    async with session(database) as late, session(database) as look:
+        begun = late.transaction()
+        await begun.start()
+        version = await late.fetchval(postgres_identities.NEXT_VERSION)
+        await late.execute("UPDATE tokens SET revoked = 1, version = $1 WHERE id = 'first'", version)
+        await late.execute(postgres_identities.RAISE_VERSION, version)
+        adding = asyncio.ensure_future(store.add_token(token("second")))
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        mirror = Mirror(store)
+        await mirror.refresh()
+        assert (mirror.version, set(mirror.tokens)) == (1, {"first"})
+        await begun.commit()
+        assert await adding
+        await mirror.refresh()
+    assert (mirror.version, set(mirror.tokens)) == (3, {"first", "second"})
+    assert mirror.tokens["first"].revoked == 1
+
+
+async def test_hosts_hear_what_others_told_in_the_last_seconds(open_store: Open, database: str) -> None:
+    a, b, c = [await open_store() for _ in range(3)]
+    assert await a.share("a", b"1") == {}
+    assert await b.share("b", b"\0\xff") == {"a": b"1"}
+    assert await a.share("a", b"2") == {"b": b"\0\xff"}
+    assert await c.share("c", b"") == {"a": b"2", "b": b"\0\xff"}
+    async with session(database) as look:
+        await look.execute("UPDATE figures SET told = told - 6000 WHERE worker = 'b'")
+        assert await a.share("a", b"3") == {"c": b""}
+        assert await b.share("b", b"4") == {"a": b"3", "c": b""}
+        await look.execute("UPDATE figures SET told = told - 61000")
+        await asyncio.gather(a.share("a", b"5"), b.share("b", b"5"))
+        await a.share("a", b"6")
+        assert [row[0] for row in await look.fetch("SELECT worker FROM figures ORDER BY worker")] == ["a", "b"]
+
+
+async def test_for_a_task_of_someone_else_no_more_is_read_than_for_none(store: PostgresStore, database: str) -> None:
+    await commit(store, creation("t", snapshot=snapshot("t")))
+    async with session(database) as look:
+        for name, value in postgres_pool.SETTINGS.items():
+            await look.execute(f"SET {name} = '{value}'")
+        for owner, times in (("another", "never executed"), ("owner", "actual time")):
+            plan = await look.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {READ_OWNED}", "t", owner)
+            [read] = [line for (line,) in plan if "segments" in line]
+            assert times in read
 
 
 class Proxy:

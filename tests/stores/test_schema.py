@@ -9,12 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from roost.engine.ports import Usage
+from roost.engine.stats import size_of
 from roost.protocol.types import TaskState
 from roost.stores import schema
 from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import SQLiteStore, StoreBroken
 
-from .making import SCOPE, creation, ended, entry, query, reservation
+from .making import SCOPE, creation, ended, entry, query, reservation, token
 
 RELEASE_1_TRIGGER = (
     """CREATE TEMP VIEW appends AS SELECT NULL AS task_id, NULL AS state, NULL AS status_time, NULL AS worker,
@@ -89,8 +91,8 @@ async def test_a_file_of_release_1_is_migrated_and_is_like_a_new_one(tmp_path: P
         assert await store.commit([creation("t", reserve=reservation("m"))]) == [None]
         await store.close()
     assert tables(tmp_path / "old" / "journal.db") == tables(tmp_path / "new" / "journal.db")
-    assert meta(tmp_path / "old" / "journal.db") == {"version": 1, "schema": 2, "probes": 0}
-    assert meta(tmp_path / "new" / "journal.db") == {"version": 1, "schema": 2, "probes": 0}
+    for name in ("old", "new"):
+        assert meta(tmp_path / name / "journal.db") == {"version": 1, "schema": 3, "probes": 0, "identities": 0}
 
 
 async def test_what_release_1_wrote_is_read_after_the_migration(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ async def test_what_release_1_wrote_is_read_after_the_migration(tmp_path: Path) 
     assert found is not None
     assert (found.new.scope, found.head.worker, found.head.fence) == (SCOPE, "other", 2)
     assert await store.read_entries("t", -1, 10, wire=False) == [entry(0, 1), entry(1)]
-    assert await store.prune("agent", 2000, None, 10) == 1
+    assert len(await store.prune("agent", 2000, None, 10)) == 1
     assert await store.read_task("t direct") is None
     await store.close()
 
@@ -113,17 +115,52 @@ async def test_release_1_goes_on_with_a_file_that_was_migrated_and_this_one_afte
     """An upgrade can be taken back."""
     store = SQLiteStore(tmp_path)
     await store.commit([creation("mine", reserve=reservation("m"), status_time=2000), ended("over", status_time=500)])
-    assert await store.prune("agent", 600, None, 10) == 1
+    assert len(await store.prune("agent", 600, None, 10)) == 1
     await store.close()
     release_1_writes(tmp_path / "journal.db", "theirs", 1)
     store = SQLiteStore(tmp_path)
     assert [stored.new.id for stored in (await store.list_tasks(query())).tasks] == ["mine", "theirs"]
     assert [one.task_id for one in await store.adopt("me", ["agent"], 10)] == ["mine", "theirs"]
     assert await store.commit([creation("new", status_time=3000)]) == [None]
-    assert await store.prune("agent", 2000, None, 10) == 1
+    assert len(await store.prune("agent", 2000, None, 10)) == 1
     tombstone = await store.read_tombstone("theirs direct")
     assert tombstone is not None
     assert (tombstone.state, tombstone.seq, tombstone.chain) == (TaskState.COMPLETED, 1, entry(1).chain)
+    await store.close()
+
+
+async def test_a_file_of_schema_2_gets_accounts_of_what_is_in_it_and_its_release_can_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    release_1(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in schema.STEPS[1]:
+            connection.execute(statement)
+        connection.execute("INSERT INTO meta VALUES ('schema', 2)")
+        connection.execute("INSERT INTO scopes VALUES (1, 'tenant', 'owner', 'agent'), (2, 'tenant', 'other', 'agent')")
+        connection.execute("INSERT INTO usage VALUES ('agent', 2, 10)")
+        connection.commit()
+    release_1_writes(path, "t", 1)
+    release_1_writes(path, "u", 2)
+    store = SQLiteStore(tmp_path)
+    size = 4 * size_of(creation("t"))
+    assert await store.usage() == [("agent", 4, size)]
+    assert await store.stored_bytes([("tenant", "tenant"), ("owner", "owner"), ("owner", "other")]) == [
+        size,
+        size / 2,
+        size / 2,
+    ]
+    went = await store.prune("agent", 2000, None, 10)
+    assert went == [Usage("tenant", "other", "agent", 1, size // 4), Usage("tenant", "owner", "agent", 1, size // 4)]
+    assert await store.usage() == [("agent", 2, size // 2)]
+    assert await store.add_token(token("a"))
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() == (1,)
+        connection.execute("UPDATE usage SET tasks = tasks + 1")
+        connection.commit()
+    store = SQLiteStore(tmp_path)
+    assert (await store.read_identities(0)).tokens == [token("a")]
+    assert await store.usage() == [("agent", 2, size // 2)]
     await store.close()
 
 
@@ -133,7 +170,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     release_1(tmp_path / "journal.db")
     before = tables(tmp_path / "journal.db"), meta(tmp_path / "journal.db")
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "STEPS", (schema.STEPS[0], (*schema.STEPS[1], "CREATE TABLE tasks (id)")))
+        patched.setattr(schema, "STEPS", (*schema.STEPS[:-1], (*schema.STEPS[-1], "CREATE TABLE tasks (id)")))
         for _ in range(2):
             with pytest.raises(StoreBroken, match="already exists"):
                 SQLiteStore(tmp_path)
@@ -149,15 +186,15 @@ def set_meta(path: Path, **values: int) -> None:
 
 async def test_a_file_that_only_newer_code_can_work_with_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     await SQLiteStore(tmp_path).close()
-    set_meta(tmp_path / "journal.db", version=3, schema=5)
+    set_meta(tmp_path / "journal.db", version=4, schema=5)
     before = (tmp_path / "journal.db").read_bytes()
     for _ in range(2):  # refused again, not "in use": the lock was let go
-        with pytest.raises(NewerSchema, match=r"schema 3.*knows 2.*upgrade Roost"):
+        with pytest.raises(NewerSchema, match=r"schema 4.*knows 3.*upgrade Roost"):
             SQLiteStore(tmp_path)
     assert (tmp_path / "journal.db").read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 async def test_a_file_of_a_newer_release_that_allows_it_is_used_as_it_is(tmp_path: Path, version: int) -> None:
     await SQLiteStore(tmp_path).close()
     set_meta(tmp_path / "journal.db", version=version, schema=7)
@@ -165,7 +202,7 @@ async def test_a_file_of_a_newer_release_that_allows_it_is_used_as_it_is(tmp_pat
     assert await store.commit([creation("t", reserve=reservation("m"))]) == [None]
     assert await store.read_task("t") is not None
     await store.close()
-    assert meta(tmp_path / "journal.db") == {"version": version, "schema": 7, "probes": 0}
+    assert meta(tmp_path / "journal.db") == {"version": version, "schema": 7, "probes": 0, "identities": 0}
 
 
 async def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from roost.engine.ports import Scope, StoreUnavailable
 from roost.protocol.types import TaskState
 from roost.stores import sqlite_records as records
+from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
 from roost.stores.sqlite_process import ProcessCarrier
 from roost.stores.sqlite_thread import ThreadCarrier
@@ -222,6 +223,24 @@ async def test_what_is_to_be_pruned_is_found_by_walking_indexes(store: SQLiteSto
     assert any("tasks_by_state (scope=? AND state=? AND status_time<?)" in plan for plan in walked)
     assert any("tasks_unlisted (scope=? AND state=? AND status_time<?)" in plan for plan in walked)
     assert all(plan.startswith("SEARCH t USING COVERING INDEX") for plan in walked)
+
+
+async def test_for_a_task_of_someone_else_the_snapshot_is_not_looked_for(store: SQLiteStore) -> None:
+    await store.commit([creation("t", snapshot=snapshot("t"))])
+    steps: list[int] = []
+
+    def count() -> int:
+        steps[-1] += 1
+        return 0
+
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.set_progress_handler(count, 1)
+        for task_id, owner in (("none", "owner"), ("t", "another"), ("t", "owner")):
+            steps.append(0)
+            found = tasks.read_task(connection, task_id, owner)
+            assert (found is not None) == (task_id == "t" and owner != "another")
+    none, others, own = steps
+    assert others - none < own - others
 
 
 async def test_space_is_that_of_the_folder_and_of_the_log(store: SQLiteStore, tmp_path: Path) -> None:

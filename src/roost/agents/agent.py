@@ -9,15 +9,17 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from roost.agents.call import AsyncCall, Call, ThreadCall
 from roost.agents.process import ProcessCall
-from roost.engine.ports import HostedAgent, Limits, Profile
+from roost.engine.ports import Caller, ExtendedCard, HostedAgent, Limits, Profile
 from roost.engine.run import Run
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill
 
 Handler = Callable[..., Any]
 F = TypeVar("F", bound=Handler)
+E = TypeVar("E", bound=Callable[[Caller], ExtendedCard | None])
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 THREADS = 64
+SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
 
 
 @runtime_checkable
@@ -50,6 +52,8 @@ class Agent:
     join_ms: join pieces of text that come within this time into one event.
     concurrency, queue: runs at the same time, and messages that may wait; then 429.
     wall_s, silence_s: longest run, and longest time without an emission; then FAILED.
+    schemes: credentials that it takes, of those that the host does: "bearer", "apiKey", "jwt", "mtls", "unix".
+    card_extras: members of its card beyond A2A's, each named x-...; signed with the rest.
     """
 
     def __init__(
@@ -76,6 +80,8 @@ class Agent:
         queue: int = Limits().queue,
         wall_s: float | None = None,
         silence_s: float | None = None,
+        schemes: Sequence[Literal["bearer", "apiKey", "jwt", "mtls", "unix"]] = (),
+        card_extras: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(id, str) or not ID.fullmatch(id):
             raise AgentDefinitionError(
@@ -84,6 +90,12 @@ class Agent:
             )
         if on_crash not in ("resume", "fail"):
             raise AgentDefinitionError(f"on_crash is 'resume' or 'fail', not {on_crash!r}")
+        unknown = sorted({*schemes} - {*SCHEMES})
+        if unknown:
+            raise AgentDefinitionError(f"schemes of agent {id!r} are some of {', '.join(SCHEMES)}, not {unknown[0]!r}")
+        foreign = sorted(key for key in card_extras or {} if not key.startswith("x-"))
+        if foreign:
+            raise AgentDefinitionError(f"card_extras of agent {id!r} have names like x-yours, not {foreign[0]!r}")
         self.id = id
         self.name = name or id
         self.description = description
@@ -105,7 +117,10 @@ class Agent:
         self.queue = queue
         self.wall_s = wall_s
         self.silence_s = silence_s
+        self.schemes = tuple(schemes)
+        self.card_extras = dict(card_extras or {})
         self.handler: Handler | None = None
+        self.extended: Callable[[Caller], ExtendedCard | None] | None = None
 
     def on_message(self, handler: F) -> F:
         """Decorator: this function answers every message. It is called as `handler(task)`."""
@@ -119,6 +134,14 @@ class Agent:
             ) from None
         self.handler = handler
         return handler
+
+    def extended_card(self, more: E) -> E:
+        """Decorator: this function says what the card tells a caller who is known, as `more(caller)`.
+
+        It is called for each request, so it should be quick. With None the caller gets the ordinary card.
+        """
+        self.extended = more
+        return more
 
     @property
     def profile(self) -> Profile:
@@ -150,6 +173,9 @@ class Agent:
                 self.wall_s,
                 self.silence_s,
             ),
+            schemes=self.schemes,
+            extras=self.card_extras,
+            extended=self.extended,
         )
 
     def hosted(self) -> HostedFunction:

@@ -42,7 +42,8 @@ class RemoteRun(Run):
     """A Run whose journal is in the host's process."""
 
     def __init__(self, start: Start, agent: Agent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        place: Any = _Place(NewTask(start.task_id, Scope("", "", start.agent), start.context_id, now_us()))
+        scope = Scope(start.tenant, start.owner, start.agent)
+        place: Any = _Place(NewTask(start.task_id, scope, start.context_id, now_us()))
         super().__init__(place, _Hosted(agent), start.received)
         self.reader = reader
         self.writer = writer

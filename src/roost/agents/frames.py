@@ -21,6 +21,8 @@ class Start(Struct):
 
     file: str
     agent: str
+    tenant: str
+    owner: str
     task_id: str
     context_id: str
     received: list[Received]

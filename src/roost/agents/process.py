@@ -62,7 +62,17 @@ class ProcessCall:
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
             new = run.live.new
-            start = Start(self.file, self.agent, new.id, new.context_id, run.received, self.join_s)
+            scope = new.scope
+            start = Start(
+                self.file,
+                self.agent,
+                scope.tenant,
+                scope.owner,
+                new.id,
+                new.context_id,
+                run.received,
+                self.join_s,
+            )
             writer.write(pack("start", start))
             while (frame := await receive(reader)) is not None:
                 if frame.op == "end":

@@ -80,6 +80,15 @@ class AgentTask:
         return self._run.live.new.context_id
 
     @property
+    def caller(self) -> str:
+        """Whose task it is, as issuer:subject; `*` where tasks belong to the whole tenant."""
+        return self._run.live.new.scope.owner
+
+    @property
+    def tenant(self) -> str:
+        return self._run.live.new.scope.tenant
+
+    @property
     def message(self) -> Message:
         return self._received.message
 

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
+
 from roost.doors.index import curl
 from roost.host import Host
 from roost.settings import Settings
 
 
-def banner(host: Host, settings: Settings, port: int) -> str:
-    name = f"[{settings.host}]" if ":" in settings.host else settings.host
-    base = settings.public_url.rstrip("/") or f"http://{name}:{port}"
+def banner(host: Host, settings: Settings, places: list[str]) -> str:
+    """`places` are URLs, and unix:PATH for a socket."""
+    urls = [place for place in places if not place.startswith("unix:")]
+    base = settings.public_url.rstrip("/") or next(iter(urls), "http://localhost")
     profiles = [hosted.profile for hosted in host.agents]
     width = max(len(profile.id) for profile in profiles)
     agents = "\n".join(f"    {p.id:{width}}  {_short(p.description)}" for p in profiles)
     at_root = f"\n  {settings.root} also answers at {base}/" if settings.root else ""
+    listening = f"\n  Listening on {', '.join(places)}" if settings.listen else ""
     store = host.engine.store.location if host.engine is not None else ""
+    command = curl(base, profiles[0].id)
+    if host.gate is not None and not host.gate.access.open and urls:
+        command += ' -H "Authorization: Bearer $ROOST_TOKEN"'
+    if not urls:
+        path = places[0].removeprefix("unix:")
+        command = command.replace("curl -s", f"curl -s --unix-socket {shlex.quote(path)}", 1)
     return (
         f"\nRoost serves {len(profiles)} agent{'s' if len(profiles) != 1 else ''} at {base}/agents/\n"
-        f"{agents}{at_root}\n"
+        f"{agents}{at_root}{listening}\n"
         f"  Journal: {store}{_workers(settings)}\n"
         f"  {_retention(settings)}\n"
-        f"  No credentials are set: only programs on this machine can connect.\n"
-        f"  Try it:\n    {curl(base, profiles[0].id)}\n"
+        f"  {_credentials(host)}\n"
+        f"  Try it:\n    {command}\n"
     )
+
+
+def _credentials(host: Host) -> str:
+    if host.gate is None or host.gate.access.open:
+        return "No credentials are set: only programs on this machine can connect. `roost token create NAME` makes one"
+    return f"Callers need a credential: {', '.join(host.gate.access.schemes_of(None))}. `roost token list` shows tokens"
 
 
 def _workers(settings: Settings) -> str:

@@ -18,3 +18,9 @@ class DefaultGroup(TyperGroup):
         if not args or (args[0] not in HELP and args[0] not in self.commands):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+
+class ShowGroup(DefaultGroup):
+    """`roost card hello` is `roost card show hello`."""
+
+    default = "show"

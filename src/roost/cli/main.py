@@ -9,10 +9,12 @@ import typer
 
 from roost._version import VERSION
 from roost.cli.agents import agents, card
+from roost.cli.audit import audit
 from roost.cli.backup import backup, restore
 from roost.cli.config import config
 from roost.cli.errors import Failed
-from roost.cli.group import DefaultGroup
+from roost.cli.group import DefaultGroup, ShowGroup
+from roost.cli.keys import app as keys
 from roost.cli.new import new
 from roost.cli.output import plain
 from roost.cli.prune import prune
@@ -22,6 +24,8 @@ from roost.cli.send import send
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE
 from roost.cli.tasks import cancel, tasks
+from roost.cli.token import app as token
+from roost.cli.verify import verify
 from roost.cli.watch import watch
 
 app = typer.Typer(
@@ -65,11 +69,19 @@ tasks_app = typer.Typer(cls=DefaultGroup, help="List tasks, the one that changed
 tasks_app.command("list")(tasks)
 tasks_app.command("prune")(with_settings(prune, WHERE))
 
-for command in (agents, card, send, watch, cancel, new, config, secret):
+card_app = typer.Typer(cls=ShowGroup, help="Show an agent's card, or verify the signatures of any card.")
+card_app.command("show")(card)
+card_app.command("verify")(verify)
+
+for command in (agents, send, watch, cancel, new, config, secret):
     app.command()(command)
+app.command("audit")(with_settings(audit, WHERE))
 for command in (backup, restore):
     app.command(command.__name__)(with_settings(command, WHERE))
 app.add_typer(tasks_app, name="tasks")
+app.add_typer(card_app, name="card")
+app.add_typer(token, name="token")
+app.add_typer(keys, name="keys")
 app.add_typer(push, name="push")
 
 

@@ -9,11 +9,22 @@ import typer
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
-Url = Annotated[str, typer.Option("--url", envvar="ROOST_URL", metavar="URL", help="The host to talk to.")]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", envvar="ROOST_URL", metavar="URL", help="The host to talk to: http(s)://host[:port] or unix:PATH."
+    ),
+]
 Token = Annotated[
     str,
     typer.Option(
         "--token", envvar="ROOST_TOKEN", metavar="TOKEN", show_default=False, help="Credential, sent as a bearer token."
+    ),
+]
+Tenant = Annotated[
+    str,
+    typer.Option(
+        "--tenant", envvar="ROOST_TENANT", metavar="TENANT", show_default=False, help="Which of the caller's tenants."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")]

@@ -12,7 +12,7 @@ from roost.cli.errors import Failed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note
 from roost.cli.store import with_store
-from roost.engine.ports import Store, Usage
+from roost.engine.ports import Store
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -40,10 +40,9 @@ def prune(
     async def work(store: Store, settings: Settings) -> dict[str, int]:
         gone: dict[str, int] = {}
         for name in [agent] if agent else await store.agents():
-            while pruned := await store.prune(name, before, keep, STEP):
-                gone[name] = gone.get(name, 0) + pruned
+            while went := await store.prune(name, before, keep, STEP):
+                gone[name] = gone.get(name, 0) + sum(usage.tasks for usage in went)
                 note(f"{name}: {gone[name]} deleted")
-        await store.add_usage([Usage(name, -count, 0) for name, count in gone.items()])
         return gone
 
     gone = with_store(flags, work)

@@ -12,7 +12,7 @@ from roost.cli.client import Client
 from roost.cli.errors import INTERRUPTED, USAGE, WAITING, Failed, Unreachable
 from roost.cli.find import default_agent
 from roost.cli.follow import Follow
-from roost.cli.options import DEFAULT_URL, Json, Token, Url, command
+from roost.cli.options import DEFAULT_URL, Json, Tenant, Token, Url, command
 from roost.cli.output import Lines
 from roost.cli.transcript import Screen, Transcript
 from roost.cli.watch import conclude, goes_on
@@ -32,6 +32,7 @@ def send(
     ] = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
+    tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
     """Send a message and show what comes back, as it comes.
@@ -41,7 +42,7 @@ def send(
     """
     if len(words) > 2:
         raise Failed(f"give AGENT and TEXT, the text in quotes: roost send {words[0]} '{' '.join(words[1:])}'", USAGE)
-    client = Client(url, token)
+    client = Client(url, token, tenant)
     agent = words[0] if len(words) == 2 else default_agent(client)
     screen: Screen = Lines() if as_json else Transcript(known=True)
     Conversation(client, agent, task, screen).hold(words[-1], context)

@@ -15,17 +15,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import uvicorn
 import watchfiles
 
 from roost import settings as config
 from roost.cli import logs, workers
 from roost.cli.banner import banner
 from roost.cli.errors import Failed
-from roost.cli.protocol import Protocol
+from roost.cli.listen import BACKLOG, TCP, Listeners, addresses, open_listeners, places
+from roost.cli.protocol import Limits
+from roost.cli.server import Server, room_for
+from roost.cli.tls import TLS, open_tls
 from roost.engine.ports import StoreUnavailable
 from roost.fleet.loader import LoadError, is_single_file, load
-from roost.host import Host, HostError, check_bind
+from roost.host import Host, HostError
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.schema import NewerSchema
@@ -33,7 +35,6 @@ from roost.stores.sqlite import StoreBroken, StoreInUse
 
 log = logging.getLogger("roost.cli")
 
-BACKLOG = 2048
 OPEN_S, OPEN_RETRY_S = 10.0, 0.5
 
 
@@ -71,44 +72,34 @@ def _serve_child(sources: list[str], flags: dict[str, Any]) -> None:
 def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) -> None:
     logs.configure(settings.log_level, settings.log_format)
     try:
-        check_bind(settings.host)
+        tls = open_tls(settings)
         agents = load(sources)
         if not settings.root and is_single_file(sources) and len(agents) == 1:
             settings = config.replace(settings, root=agents[0].id)
-        listener = workers.inherited() or _listen(settings)
-        if settings.workers > 1 and workers.number() is None:
-            listener.listen(BACKLOG)
-            workers.Workers(sources, settings, listener).run()
-            return
-        host = Host(agents, settings)
-        _Server(host, settings, listener, watched).run(sockets=[listener])
+        listeners = workers.inherited() or open_listeners(settings)
+        try:
+            if settings.workers > 1 and workers.number() is None:
+                for listener in listeners.sockets:
+                    listener.listen(BACKLOG)
+                workers.Workers(sources, settings, listeners.sockets).run()
+            else:
+                hosts = [address.host for address in addresses(settings) if isinstance(address, TCP)]
+                _Server(Host(agents, settings, hosts=hosts), settings, listeners, tls, watched).run()
+        finally:
+            listeners.close()
     except (HostError, LoadError, StoreBroken, StoreInUse, NewerSchema, DriverMissing) as error:
         raise Failed(str(error)) from error
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """Opens the store before it says that it serves, and ends streams when it is told to stop."""
 
-    def __init__(self, host: Host, settings: Settings, listener: socket.socket, watched: bool) -> None:
-        super().__init__(
-            uvicorn.Config(
-                host,
-                loop="uvloop",
-                http=Protocol,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=max(1, round(settings.drain_s)),
-            )
-        )
+    def __init__(self, host: Host, settings: Settings, listeners: Listeners, tls: TLS | None, watched: bool) -> None:
+        room = room_for(settings.max_connections)
+        limits = Limits(settings.head_s, settings.max_headers, settings.max_head_bytes, room)
+        super().__init__(host, listeners, limits, tls, settings.drain_s)
         self.roost = host
         self.settings = settings
-        self.listener = listener
         self.watched = watched
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -143,36 +134,17 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         workers.ready()
         workers.when_parent_ends(lambda: self.handle_exit(signal.SIGTERM, None))
+        if self.watch.limits.max_connections < self.settings.max_connections:
+            log.warning(
+                "the system lets this process have %d connections, fewer than max_connections: see `ulimit -n`",
+                self.watch.limits.max_connections,
+            )
         if workers.number() in (None, 1):
-            print(banner(self.roost, self.settings, self.listener.getsockname()[1]), file=sys.stderr, flush=True)
+            found = places(self.settings, self.listeners.sockets)
+            print(banner(self.roost, self.settings, found), file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.watched and self.should_exit:
             return  # Ctrl-C comes twice, from the terminal and from the watcher; that is no wish for haste
         super().handle_exit(sig, frame)
         self.roost.drain()
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-    except OSError as error:
-        listener.close()
-        raise Failed(_taken(settings, error)) from error
-    listener.set_inheritable(True)
-    return listener
-
-
-def _taken(settings: Settings, error: OSError) -> str:
-    place = f"{settings.host}:{settings.port}"
-    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
-        for port in range(settings.port + 1, min(settings.port + 100, 65536)):
-            try:
-                probe.bind((settings.host, port))
-            except OSError:
-                continue
-            return f"cannot listen on {place}: {error.strerror}. Port {port} is free: use --port {port}"
-    return f"cannot listen on {place}: {error.strerror}. Choose another with --port, 0 for any"

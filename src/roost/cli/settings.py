@@ -8,10 +8,12 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from roost.settings import DOCS, Settings
+from roost.settings import DOCS, NO_FLAG, Settings
+
+FLAGS = tuple(name for name in DOCS if name not in NO_FLAG)
 
 
-def with_settings(command: Callable[..., None], names: Collection[str] = DOCS) -> Callable[..., None]:
+def with_settings(command: Callable[..., None], names: Collection[str] = FLAGS) -> Callable[..., None]:
     """`command` as typer sees it: its `**flags` are one option for each of the settings in `names`."""
     hints = get_type_hints(Settings)
     own = [

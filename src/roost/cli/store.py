@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,10 +11,12 @@ from typing import Any, TypeVar
 from roost import settings as config
 from roost.cli.errors import Failed
 from roost.engine.ports import Store, StoreUnavailable
+from roost.identity.peers import local_user
+from roost.identity.principal import principal_name
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.schema import NewerSchema
-from roost.stores.sqlite import StoreBroken
+from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
 
 T = TypeVar("T")
 
@@ -21,8 +24,8 @@ WHERE = ("data", "store", "secret_file")
 """The settings that such a command has as flags."""
 
 
-def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitable[T]]) -> T:
-    """What `work` makes of the store that the flags, the variables and roost.toml name."""
+def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitable[T]], *, make: bool = False) -> T:
+    """What `work` makes of the store that the flags, the variables and roost.toml name; `make` one if there is none."""
     try:
         settings = config.settings_of(config.read(flags))
     except SettingError as error:
@@ -30,13 +33,13 @@ def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitabl
     if settings.memory:
         raise Failed("a host with `memory` keeps nothing that a command could look into")
     try:
-        return asyncio.run(_with(settings, work))
-    except (StoreBroken, StoreUnavailable, NewerSchema, DriverMissing) as error:
+        return asyncio.run(_with(settings, work, make))
+    except (StoreBroken, StoreInUse, StoreUnavailable, NewerSchema, DriverMissing) as error:
         raise Failed(str(error)) from error
 
 
-async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[T]]) -> T:
-    store = open_store_for_cli(settings)
+async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[T]], make: bool) -> T:
+    store = open_store_for_cli(settings, make=make)
     await store.open()
     try:
         return await work(store, settings)
@@ -44,11 +47,22 @@ async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[
         await store.close()
 
 
-def open_store_for_cli(settings: Settings) -> Store:
+def me() -> str:
+    """Who runs this command, for the audit log."""
+    return principal_name("unix", local_user(os.getuid()).user)
+
+
+def open_store_for_cli(settings: Settings, *, make: bool = False) -> Store:
     if settings.store:
         from roost.stores.postgres import PostgresStore  # an extra
 
         return PostgresStore(settings.store)
     from roost.stores.offline import OfflineStore
 
-    return OfflineStore(Path(settings.data))
+    folder = Path(settings.data)
+    try:
+        return OfflineStore(folder)
+    except StoreBroken:
+        if not make:
+            raise
+        return SQLiteStore(folder)  # which makes a journal, or brings an old one to this release

@@ -12,7 +12,7 @@ import typer
 
 from roost.cli.client import Client
 from roost.cli.find import agent_of
-from roost.cli.options import DEFAULT_URL, Json, OfAgent, Token, Url
+from roost.cli.options import DEFAULT_URL, Json, OfAgent, Tenant, Token, Url
 from roost.cli.output import json_line, note, table, text_of, word
 from roost.protocol.codec import encode
 from roost.protocol.types import Task, TaskState
@@ -44,10 +44,11 @@ def tasks(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
     url: Url = DEFAULT_URL,
     token: Token = "",
+    tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
     """List tasks, the one that changed last first."""
-    client = Client(url, token)
+    client = Client(url, token, tenant)
     agents = [agent] if agent else [listed.name for listed in client.agents()]
     query = {"pageSize": str(min(limit + 1, PAGE))}
     if state is not None:
@@ -74,10 +75,11 @@ def cancel(
     agent: OfAgent = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
+    tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
     """End a task."""
-    client = Client(url, token)
+    client = Client(url, token, tenant)
     body = client.cancel(agent or agent_of(client, task), task)
     canceled = client.parsed(Task, body)
     if as_json:

@@ -10,7 +10,7 @@ from roost.cli.client import Client
 from roost.cli.errors import ERROR, INTERRUPTED
 from roost.cli.find import agent_of
 from roost.cli.follow import Follow
-from roost.cli.options import DEFAULT_URL, Json, OfAgent, Token, Url, command
+from roost.cli.options import DEFAULT_URL, Json, OfAgent, Tenant, Token, Url, command
 from roost.cli.output import Lines, text_of, word
 from roost.cli.transcript import Screen, Transcript
 from roost.protocol.states import PAUSED, TERMINAL
@@ -22,10 +22,11 @@ def watch(
     agent: OfAgent = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
+    tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
     """Show a task as it goes on, until it ends. A lost connection is taken up again where it was."""
-    client = Client(url, token)
+    client = Client(url, token, tenant)
     screen: Screen = Lines() if as_json else Transcript(known=False)
     follow = Follow(client, agent or agent_of(client, task), task, screen.note)
     try:

@@ -1,4 +1,4 @@
-"""`roost serve --workers N`: host processes that share one listening socket, and a parent that keeps them running."""
+"""`roost serve --workers N`: host processes that share listening sockets, and a parent that keeps them running."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from roost.cli.errors import ERROR, Failed
+from roost.cli.listen import Listeners
 from roost.settings import Settings
 
-LISTEN_FD = "ROOST_LISTEN_FD"
+LISTEN_FDS = "ROOST_LISTEN_FDS"
 NUMBER = "ROOST_WORKER_NUMBER"
 PARENT_FD = "ROOST_PARENT_FD"
 READY_FD = "ROOST_READY_FD"
@@ -28,10 +29,10 @@ KILL_S = 10.0
 LOOK_S = 0.1
 
 
-def inherited() -> socket.socket | None:
-    """The parent's socket, in a worker."""
-    number = os.environ.get(LISTEN_FD)
-    return None if number is None else socket.socket(fileno=os.dup(int(number)))
+def inherited() -> Listeners | None:
+    """The parent's sockets, in a worker."""
+    found = os.environ.get(LISTEN_FDS)
+    return None if found is None else Listeners([socket.socket(fileno=os.dup(int(fd))) for fd in found.split(",")])
 
 
 def number() -> int | None:
@@ -62,10 +63,10 @@ def when_parent_ends(act: Callable[[], None]) -> None:
 
 
 class Workers:
-    def __init__(self, sources: Sequence[str], settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, sources: Sequence[str], settings: Settings, listeners: Sequence[socket.socket]) -> None:
         self.sources = sources
         self.settings = settings
-        self.listener = listener
+        self.listeners = [listener.fileno() for listener in listeners]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.started: dict[int, float] = {}
         self.delays: dict[int, float] = {}
@@ -99,12 +100,15 @@ class Workers:
 
     def _spawn(self, worker: int) -> subprocess.Popen[bytes]:
         given = {f"ROOST_{name.upper()}": _text(value) for name, value in msgspec.structs.asdict(self.settings).items()}
-        descriptors = self.listener.fileno(), self.parent[0], self.ready[1]
-        names = dict(zip((LISTEN_FD, PARENT_FD, READY_FD), map(str, descriptors), strict=True))
+        handed = {
+            LISTEN_FDS: ",".join(map(str, self.listeners)),
+            PARENT_FD: str(self.parent[0]),
+            READY_FD: str(self.ready[1]),
+        }
         return subprocess.Popen(  # noqa: S603  # ourselves, with our own arguments
             [sys.executable, "-m", "roost.cli", "serve", *self.sources],
-            env={**os.environ, **given, **names, NUMBER: str(worker)},
-            pass_fds=descriptors,
+            env={**os.environ, **given, **handed, NUMBER: str(worker)},
+            pass_fds=[*self.listeners, self.parent[0], self.ready[1]],
             start_new_session=True,  # a terminal's Ctrl-C is the parent's to hand on
         )
 

@@ -8,55 +8,66 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from urllib.parse import quote
+from collections.abc import Awaitable, Callable
+from functools import cached_property
 
-from roost.doors import index, routes
+from roost.doors import index, openapi, routes
+from roost.doors.access import SCHEMES, refuse_in_query
+from roost.doors.admin import PREFIX as ADMIN_PREFIX
+from roost.doors.admin import Admin
+from roost.doors.cards import CARD_PATH, FLEET, JWKS_PATH
 from roost.doors.context import Context
-from roost.doors.errors import known, rest_error, rpc_error
+from roost.doors.errors import known, problem, rest_error, rpc_error
 from roost.doors.guard import Guard, check_version, negotiate_extensions
-from roost.doors.http import ClientGone, Headers, Receive, Request, Response, Scope, Send, preferred_json, respond
+from roost.doors.http import NOT_KEPT, ClientGone, Headers, Receive, Request, Response, Scope, Send, respond
 from roost.doors.jsonrpc import NO_ID
 from roost.doors.observability import Observability, Requests
+from roost.doors.openapi_components import Asked
 from roost.doors.rest import Call
 from roost.engine.engine import Engine
 from roost.engine.ports import Profile
 from roost.fleet import cards
-from roost.fleet.cards import ServedCard
-from roost.identity.principal import LOCAL
-from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError, AgentNotFound, MethodNotAllowed, RouteNotFound
 
 log = logging.getLogger("roost.doors")
 
-CARD_PATH = "/.well-known/agent-card.json"
+OBSERVABILITY = frozenset({"/healthz", "/health", "/readyz", "/ready", "/metrics"})
+RPC_MATCH = routes.Match(routes.RPC, {}, ())
 
 
 class App:
-    """base: the public URL, or "" to take the bound address; root: the agent that the root path serves."""
+    """root: the agent that the root path serves; headers: of every answer."""
 
     def __init__(
-        self, engine: Engine, guard: Guard, *, base: str, root: str | None, max_body: int, version: str
+        self,
+        engine: Engine,
+        guard: Guard,
+        context: Context,
+        admin: Admin,
+        *,
+        root: str | None,
+        version: str,
+        headers: Headers,
     ) -> None:
         self.engine = engine
         self.guard = guard
-        self.base = base
+        self.context = context
+        self.access = context.access
+        self.meter = engine.meter
+        self.admin = admin
         self.root = root
-        self.version = version
-        self.context = Context(engine, LOCAL, max_body)
+        self.headers = headers
         self.requests = Requests()
-        self.observability = Observability(engine, self.requests, version)
+        self.observability = Observability(engine, self.requests, context.access, version)
         self.profiles: list[Profile] = [lane.hosted.profile for lane in engine.runner.lanes.values()]
         self.by_id = {profile.id: profile for profile in self.profiles}
-        self.started_at = time.time()
-        self.cards: dict[tuple[str, str], ServedCard] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         root_path: str = scope.get("root_path", "")
         if root_path and f"{path}/".startswith(f"{root_path}/"):
             path = path[len(root_path) :] or "/"
-        request = Request(scope, receive, send, path)
+        request = Request(scope, receive, send, path, self.headers)
         try:
             await self._serve(request)
         except ClientGone:
@@ -74,13 +85,25 @@ class App:
                 log.debug("%s %s %d", request.method, request.path, request.status or 499)
 
     async def _serve(self, request: Request) -> None:
-        self.guard.check(request)
+        self.guard.check(request, is_open=self.access.open)
+        preflight = self.guard.preflight(request)
+        if preflight is not None:
+            request.route = "preflight"
+            await respond(request, preflight)
+            return
         path = request.path
+        if not self.meter.idle:
+            self.meter.check_rate(_surface(path), "", "", "")
+        if request.scope.get("query_string"):
+            refuse_in_query(request)
         if path.startswith("/agents/") and len(path) > len("/agents/"):
             agent, slash, below = path[len("/agents/") :].partition("/")
             await self._agent(request, agent, slash + below, routes.AGENT)
+        elif path.startswith(ADMIN_PREFIX):
+            await self.admin.serve(request)
         elif not await self._host(request):
             if self.root is None:
+                await self.access.for_anyone(request)
                 raise RouteNotFound(f"There is nothing at {request.method} {path[:200]}; GET / says what there is")
             await self._agent(request, self.root, path, "")
 
@@ -88,110 +111,101 @@ class App:
         profile = self.by_id.get(agent)
         if profile is None:
             request.route = f"{prefix}/*"
+            await self.access.for_anyone(request)
             raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
-        if below == CARD_PATH:
-            request.route = prefix + CARD_PATH
+        if below in (CARD_PATH, JWKS_PATH):
+            request.route = prefix + below
             _only_get(request)
-            await self._card(request, agent)
+            base, desk = self.context.base(request), self.context.cards
+            document = desk.card(request, base, agent) if below == CARD_PATH else desk.jwks(base, agent)
+            await respond(request, await document)
             return
-        if below in ("", "/") or below == f"/{agent}":
-            request.route = prefix + "/"
-            if request.method != "POST":
-                raise MethodNotAllowed(
-                    "This is the JSON-RPC path: POST to it. The card is at " + CARD_PATH, metadata={"allow": "POST"}
-                )
-            await routes.RPC.handler(Call(self.context, request, agent, {}))
-            return
-        found = routes.match(request.method, below, agent)
+        is_rpc = below in ("", "/") or below == f"/{agent}"
+        found = RPC_MATCH if is_rpc else routes.match(request.method, below, agent)
+        request.route = prefix + (found.route.template if found.route is not None else "/*")
+        principal = await self.access.for_agent(request, profile)
+        if not self.meter.idle:
+            self.meter.check_rate("", principal.name, "", agent)  # a tenant's rate is of its messages
+        if is_rpc and request.method != "POST":
+            raise MethodNotAllowed(
+                "This is the JSON-RPC path: POST to it. The card is at " + CARD_PATH, metadata={"allow": "POST"}
+            )
         if found.route is None:
-            request.route = f"{prefix}/*"
             if found.allowed:
                 allowed = ", ".join(found.allowed)
                 raise MethodNotAllowed(
                     f"{request.method} is not for this path; {allowed} is", metadata={"allow": allowed}
                 )
             raise RouteNotFound(f"There is nothing at {request.method} {below[:200]} of agent {agent!r}")
-        request.route = prefix + found.route.template
-        check_version(request)
-        negotiate_extensions(request, profile)
-        await found.route.handler(Call(self.context, request, agent, found.path))
+        if not is_rpc:
+            check_version(request)
+            negotiate_extensions(request, profile, self.engine.tenancy)
+        await found.route.handler(Call(self.context, request, agent, found.path, principal))
 
     async def _host(self, request: Request) -> bool:
         """The host's own paths; False if it is none of them."""
         path = request.path
-        base = self._base(request)
         if path == "/" and request.method == "POST" and self.root is not None:
             return False
-        answers = {
-            "/": lambda: self._index(request, base),
-            "/agents": lambda: Response(200, cards.directory(self.profiles, base)),
-            "/agents/": lambda: Response(200, cards.directory(self.profiles, base)),
-            "/healthz": self.observability.alive,
-            "/health": self.observability.alive,
-            "/metrics": self.observability.metrics,
-        }
-        if path == CARD_PATH:
-            request.route = path
-            _only_get(request)
-            await self._card(request, self.root)
-        elif path in ("/readyz", "/ready"):
-            request.route = path
-            _only_get(request)
-            await respond(request, await self.observability.ready())
-        elif path in answers:
-            request.route = path
-            _only_get(request)
-            await respond(request, answers[path]())
-        else:
+        answer = self.answers.get(path)
+        if answer is None:
             return False
+        request.route = path
+        _only_get(request)
+        await respond(request, await answer(request))
         return True
 
-    def _index(self, request: Request, base: str) -> Response:
-        vary: Headers = [(b"vary", b"accept")]
+    @cached_property
+    def answers(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        cards, look = self.context.cards, self.observability
+        return {
+            "/": self._index,
+            "/agents": self._directory,
+            "/agents/": self._directory,
+            "/openapi.json": self._openapi,
+            CARD_PATH: lambda request: cards.card(request, self.context.base(request), self.root or FLEET),
+            JWKS_PATH: lambda request: cards.jwks(self.context.base(request), None),
+            "/healthz": look.alive,
+            "/health": look.alive,
+            "/readyz": look.ready,
+            "/ready": look.ready,
+            "/metrics": look.metrics,
+        }
+
+    async def _callable(self, request: Request) -> list[Profile]:
+        """The agents that this caller may call."""
+        principal = await self.access.for_anyone(request)
+        return [profile for profile in self.profiles if principal.may_call(profile.id)]
+
+    async def _directory(self, request: Request) -> Response:
+        return Response(200, cards.directory(await self._callable(request), self.context.base(request)))
+
+    async def _openapi(self, request: Request) -> Response:
+        await self.access.for_anyone(request)
+        rules = self.access.rules
+        asked = Asked(
+            self.access.schemes_of(None),
+            tuple(scheme for scheme in SCHEMES if scheme in rules.schemes),
+            rules.open_metrics,
+            self.context.cards.terms.openid_url,
+        )
+        return Response(200, openapi.document(self.context.base(request), self.observability.version, asked))
+
+    async def _index(self, request: Request) -> Response:
+        profiles, base = await self._callable(request), self.context.base(request)
+        vary: Headers = [(b"vary", b"accept"), *NOT_KEPT]
         if b"text/html" in request.headers.get(b"accept", b""):
-            page = index.index_page(self.profiles, base)
-            policy = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
-            return Response(200, page, b"text/html; charset=utf-8", [*vary, policy])
-        return Response(200, index.index_json(self.profiles, base), headers=vary)
-
-    async def _card(self, request: Request, agent: str | None) -> None:
-        base = self._base(request)
-        key = (agent or "", base)
-        card = self.cards.get(key)
-        if card is None:
-            if agent is None:
-                body = encode(cards.fleet_card(self.profiles, base, self.version))
-            else:
-                body = encode(cards.agent_card(self.by_id[agent], f"{base}/agents/{agent}"))
-            card = cards.served(body, self.started_at)
-            if len(self.cards) < 4 * len(self.profiles) + 4:
-                self.cards[key] = card
-        headers: Headers = [
-            (b"etag", card.etag.encode()),
-            (b"last-modified", card.last_modified.encode()),
-            (b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S),
-            (b"vary", b"accept"),
-        ]
-        if _unchanged(request, card):
-            await respond(request, Response(304, b"", headers=headers))
-        else:
-            wanted = (
-                preferred_json(request) if b"a2a+json" in request.headers.get(b"accept", b"") else b"application/json"
+            page = index.index_page(profiles, base)
+            policy = (
+                b"content-security-policy",
+                b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
             )
-            await respond(request, Response(200, card.body, wanted, headers))
-
-    def _base(self, request: Request) -> str:
-        """From the settings or the bound address, never from what the request says."""
-        if self.base:
-            return self.base
-        server = request.scope.get("server") or ("127.0.0.1", None)
-        host, port = server[0], server[1]
-        scheme = request.scope.get("scheme", "http")
-        name = f"[{host}]" if ":" in host else host
-        place = name if port in (None, 80 if scheme == "http" else 443) else f"{name}:{port}"
-        return f"{scheme}://{place}{quote(request.scope.get('root_path', ''))}"
+            return Response(200, page, b"text/html; charset=utf-8", [*vary, policy])
+        return Response(200, index.index_json(profiles, base), headers=vary)
 
     def _error(self, request: Request, error: A2AError) -> Response:
+        if request.path.startswith(ADMIN_PREFIX):
+            return problem(error)
         return rpc_error(error, NO_ID) if _is_rpc(request) else rest_error(request, error)
 
 
@@ -202,13 +216,12 @@ def _is_rpc(request: Request) -> bool:
     return request.method == "POST" and (at_agent or "/" in (request.path, request.route))
 
 
+def _surface(path: str) -> str:
+    if path in OBSERVABILITY:
+        return "observability"
+    return "admin" if path.startswith(ADMIN_PREFIX) else "a2a"
+
+
 def _only_get(request: Request) -> None:
     if request.method not in ("GET", "HEAD"):
         raise MethodNotAllowed(f"{request.method} is not for this path; GET is", metadata={"allow": "GET, HEAD"})
-
-
-def _unchanged(request: Request, card: ServedCard) -> bool:
-    tags = request.header(b"if-none-match")
-    if tags:
-        return tags.strip() == "*" or card.etag in [tag.strip().removeprefix("W/") for tag in tags.split(",")]
-    return request.header(b"if-modified-since") == card.last_modified

@@ -10,10 +10,36 @@ from msgspec import Raw
 from roost.doors.http import Headers, Request, Response, preferred_json
 from roost.engine.ids import new_id
 from roost.engine.ports import StoreUnavailable
+from roost.identity.quotas import QuotaExceeded
 from roost.protocol.codec import encode
-from roost.protocol.errors import A2AError, InternalError, MethodNotAllowed, Unavailable
+from roost.protocol.errors import (
+    A2AError,
+    InternalError,
+    MethodNotAllowed,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 
 log = logging.getLogger("roost.doors")
+
+PROBLEM_CODES = {
+    "INVALID_JSON": "request.invalid_json",
+    "INVALID_PARAMS": "validation.failed",
+    "INVALID_REQUEST": "request.invalid",
+    "CONTENT_TYPE_NOT_SUPPORTED": "request.content_type",
+    "TASK_NOT_FOUND": "task.not_found",
+    "TASK_NOT_CANCELABLE": "task.not_cancelable",
+    "ROUTE_NOT_FOUND": "route.not_found",
+    "METHOD_NOT_ALLOWED": "route.method_not_allowed",
+    "UNAUTHENTICATED": "auth.required",
+    "FORBIDDEN": "auth.forbidden",
+    "PAYLOAD_TOO_LARGE": "request.too_large",
+    "TOO_MANY_REQUESTS": "quota.exceeded",
+    "UNAVAILABLE": "runtime.unavailable",
+    "INTERNAL_ERROR": "internal",
+}
+"""How the admin surface names errors; the reason in small letters where none is here."""
 
 
 def known(error: BaseException, request: Request) -> A2AError:
@@ -24,12 +50,35 @@ def known(error: BaseException, request: Request) -> A2AError:
         return Unavailable(
             "The host is shutting down; what it accepted is kept. Ask again when it is back", retry_after=1
         )
+    if isinstance(error, QuotaExceeded):
+        return _over_quota(error)
     if isinstance(error, StoreUnavailable):
         log.error("%s %s: the store does not answer: %s", request.method, request.route, error)
         return Unavailable("The store does not answer; try again later", retry_after=1)
     error_id = new_id()
     log.error("%s %s failed, error id %s", request.method, request.route, error_id, exc_info=error)
     return InternalError(f"Internal error. Error id: {error_id}", metadata={"errorId": error_id})
+
+
+QUOTA_WORDS = {"tasks": "concurrency", "mb": "storage"}
+"""As multi-tenant/v1 calls them."""
+
+
+def _over_quota(error: QuotaExceeded) -> TooManyRequests:
+    metadata = {
+        f"{error.kind}_id": error.name,
+        "quota": QUOTA_WORDS.get(error.quota, error.quota),
+        "retry_after_seconds": str(error.retry_after_seconds),
+        "limit": str(error.limit),
+    }
+    if error.window_seconds is not None:
+        metadata["window_seconds"] = str(error.window_seconds)
+    return TooManyRequests(
+        f"The {error.kind} {error.name!r} has reached its quota of {error.quota} ({error.limit}); try again in"
+        f" {error.retry_after_seconds} s",
+        metadata=metadata,
+        retry_after=error.retry_after_seconds,
+    )
 
 
 def rest_error(request: Request, error: A2AError) -> Response:
@@ -53,8 +102,24 @@ def rpc_error(error: A2AError, request_id: Raw | None) -> Response:
     return Response(error.rpc_http, encode(body), headers=_headers(error))
 
 
+def problem(error: A2AError) -> Response:
+    """problem+json (RFC 9457), as the admin surface has it."""
+    body: dict[str, object] = {
+        "type": "about:blank",
+        "title": error.title,
+        "status": error.http,
+        "code": PROBLEM_CODES.get(error.reason, error.reason.lower()),
+        "detail": error.message,
+    }
+    if error.field is not None:
+        body["errors"] = [{"field": error.field, "message": error.message, "code": "invalid"}]
+    return Response(error.http, encode(body), b"application/problem+json", _headers(error))
+
+
 def _headers(error: A2AError) -> Headers:
     headers: Headers = []
+    if isinstance(error, Unauthenticated):
+        headers += [(b"www-authenticate", challenge.encode("latin-1", "replace")) for challenge in error.challenges]
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after))
     if isinstance(error, MethodNotAllowed) and error.metadata is not None:

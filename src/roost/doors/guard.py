@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from roost.doors.http import Request
+from roost.doors.http import Request, Response
 from roost.engine.ports import Profile
+from roost.engine.tenancy import ENFORCED
 from roost.fleet.cards import extensions_of
 from roost.protocol.errors import (
     ContentTypeNotSupported,
@@ -18,26 +20,62 @@ from roost.protocol.errors import (
 SUPPORTED_VERSION = "1.0"
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 KNOWN_HOSTS = 64
+NEAR = frozenset({"127.0.0.1", "::1"})
+"""The loopback addresses that nearly all are."""
+ALLOWED_HEADERS = (
+    b"authorization, content-type, accept, x-api-key, x-tenant-id, a2a-version, a2a-extensions, last-event-id"
+)
+EXPOSED_HEADERS = b"a2a-extensions, idempotent-replayed, retry-after, www-authenticate, etag"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Guard:
-    """A host without credentials answers programs on its own machine, not web pages: see docs/security.md."""
+    """Web pages reach a host only from its own origin and those that the operator allows: see docs/security.md.
 
-    def __init__(self, public_url: str, trusted_proxies: list[Network]) -> None:
+    A host without credentials answers programs on its own machine only.
+    """
+
+    def __init__(self, public_url: str, trusted_proxies: Sequence[Network], origins: Sequence[str] = ()) -> None:
         self.public_host = _hostname(urlsplit(public_url).netloc) if public_url else ""
         self.public_origin = "://".join(urlsplit(public_url)[:2]).lower()
         self.trusted = trusted_proxies
+        self.origins = frozenset(origin.lower() for origin in origins)
         self.known: set[bytes] = set()
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request, *, is_open: bool) -> None:
         headers = request.headers
+        if self.origins:
+            request.answer_headers.append((b"vary", b"origin"))  # what a cache has for a program lacks a page's headers
+        if b"origin" in headers:
+            self._check_origin(request, headers[b"origin"], headers.get(b"host", b""))
+        if is_open:
+            self._check_local(request)
+
+    def preflight(self, request: Request) -> Response | None:
+        """What a browser asks before it lets a page of another origin call us; None if this is no such question."""
+        if request.method != "OPTIONS" or b"access-control-request-method" not in request.headers:
+            return None
+        if request.header(b"origin").lower() not in self.origins:
+            return None
+        return Response(
+            204,
+            b"",
+            headers=[
+                (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
+                (b"access-control-allow-headers", ALLOWED_HEADERS),
+                (b"access-control-max-age", b"600"),
+            ],
+        )
+
+    def _check_local(self, request: Request) -> None:
+        headers = request.headers
+        client = request.scope.get("client")
+        if client and client[0] not in NEAR and not _is_loopback(client[0]) and not self._from_proxy(request):
+            raise Forbidden("this host has no credentials and answers its own machine only: `roost token create NAME`")
         host = headers.get(b"host", b"")
         if host not in self.known:
             self._check_host(host)
-        if b"origin" in headers:
-            self._check_origin(headers[b"origin"], host)
         for name in FORWARDED:
             if name in headers and not self._from_proxy(request):
                 raise Forbidden(
@@ -55,11 +93,20 @@ class Guard:
         if len(self.known) < KNOWN_HOSTS:
             self.known.add(host)
 
-    def _check_origin(self, origin: bytes, host: bytes) -> None:
+    def _check_origin(self, request: Request, origin: bytes, host: bytes) -> None:
         text = origin.decode("latin-1").lower()
+        if text in self.origins:
+            request.answer_headers += [
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", EXPOSED_HEADERS),
+            ]
+            return
         own = {f"http://{host.decode('latin-1').lower()}", f"https://{host.decode('latin-1').lower()}"}
         if text not in own and text != self.public_origin:
-            raise Forbidden(f"Origin {text!r} is foreign: a web page of another site must not reach this host")
+            raise Forbidden(
+                f"Origin {text!r} is foreign: a web page of another site must not reach this host, unless the operator"
+                " names it in --cors-origins"
+            )
 
     def _from_proxy(self, request: Request) -> bool:
         client = request.scope.get("client")
@@ -101,13 +148,13 @@ def check_content_type(request: Request, body: bytes) -> None:
     )
 
 
-def negotiate_extensions(request: Request, profile: Profile) -> None:
+def negotiate_extensions(request: Request, profile: Profile, tenants: str) -> None:
     """Activate what the client asks for and the agent has; refuse if a required one is missing."""
     asked = request.header_list(b"a2a-extensions") if b"a2a-extensions" in request.headers else []
-    if not asked and not profile.extensions:
+    if not asked and not profile.extensions and tenants != ENFORCED:
         return
     wanted = {uri.lower() for uri in asked}
-    declared = extensions_of(profile)
+    declared = extensions_of(profile, tenants)
     request.extensions = [extension.uri for extension in declared if extension.uri.lower() in wanted]
     for extension in declared:
         if extension.required and extension.uri not in request.extensions:

@@ -18,6 +18,8 @@ A2A_JSON = b"application/a2a+json"
 REPLAYED = (b"idempotent-replayed", b"true")
 """The message had been here before: this is the answer that it had then."""
 MAX_QUERY = 16 * 1024
+NOT_KEPT: Headers = [(b"cache-control", b"no-store")]
+"""What is somebody's own is in no cache."""
 
 
 class ClientGone(Exception):
@@ -38,7 +40,7 @@ class Request:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, common: Headers = []) -> None:  # noqa: B006
         self.scope = scope
         self.receive = receive
         self.send = send
@@ -47,7 +49,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.extensions: list[str] = []
         """URIs that the client asked for and the agent has: echoed in the answer."""
-        self.answer_headers: Headers = []
+        self.answer_headers: Headers = list(common)
         self.route = "unmatched"
         """The route's template, for metrics."""
         self.status = 0
@@ -100,8 +102,8 @@ class Response(NamedTuple):
 
 
 async def respond(request: Request, response: Response) -> None:
-    headers: Headers = [*response.headers, *request.answer_headers]
-    if response.status != 304:  # there the length would be that of the whole card
+    headers: Headers = [*(response.headers or NOT_KEPT), *request.answer_headers]
+    if response.status not in (204, 304):  # there the length would be that of the whole card
         headers += [(b"content-type", response.content_type), (b"content-length", b"%d" % len(response.body))]
     if request.extensions:
         headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))

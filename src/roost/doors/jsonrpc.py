@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from roost.doors.errors import known, rpc_error
 from roost.doors.guard import check_content_type, check_version, negotiate_extensions
 from roost.doors.http import REPLAYED, ClientGone, Response, respond
-from roost.doors.rest import Call, last_event_id, refuse_resume, same_agent
+from roost.doors.rest import Call, extended_card_of, last_event_id, refuse_resume, same_agent, stream_place
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
 from roost.protocol.codec import check_depth, decode, decoder, invalid
@@ -20,7 +20,6 @@ from roost.protocol.errors import (
     InvalidRequest,
     MethodNotFound,
     ParseError,
-    UnsupportedOperation,
 )
 from roost.protocol.types import (
     CancelTaskRequest,
@@ -60,7 +59,8 @@ async def serve(call: Call) -> None:
         envelope = _envelope(body)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         check_version(request)
-        negotiate_extensions(request, call.context.engine.lane(call.agent).hosted.profile)
+        engine = call.context.engine
+        negotiate_extensions(request, engine.lane(call.agent).hosted.profile, engine.tenancy)
         found = METHODS.get(envelope.method)
         if found is None:
             raise MethodNotFound(f"Method {envelope.method[:80]!r} does not exist; A2A 1.0 has {', '.join(METHODS)}")
@@ -109,7 +109,7 @@ def _check_id(request_id: bytes) -> None:
 
 async def _send(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
     context = call.context
-    answer = await context.engine.send(context.principal, call.agent, params, call.request.extensions)
+    answer = await context.engine.send(call.principal, call.agent, params, call.request.extensions)
     if answer.replayed:
         call.request.answer_headers.append(REPLAYED)
     if answer.task is not None:
@@ -121,52 +121,54 @@ async def _send(call: Call, params: SendMessageRequest, request_id: bytes) -> No
 async def _stream(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
     refuse_resume(call.request)
     context = call.context
-    stream = await context.engine.stream(context.principal, call.agent, params, call.request.extensions)
     prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
-    await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
+    with stream_place(call):
+        stream = await context.engine.stream(call.principal, call.agent, params, call.request.extensions)
+        await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
 
 
 async def _get(call: Call, params: GetTaskRequest, request_id: bytes) -> None:
-    await _ok(call, request_id, await call.context.engine.get(call.context.principal, call.agent, params))
+    await _ok(call, request_id, await call.context.engine.get(call.principal, call.agent, params))
 
 
 async def _list(call: Call, params: ListTasksRequest, request_id: bytes) -> None:
-    await _ok(call, request_id, await call.context.engine.list_tasks(call.context.principal, call.agent, params))
+    await _ok(call, request_id, await call.context.engine.list_tasks(call.principal, call.agent, params))
 
 
 async def _cancel(call: Call, params: CancelTaskRequest, request_id: bytes) -> None:
-    await _ok(call, request_id, await call.context.engine.cancel(call.context.principal, call.agent, params))
+    await _ok(call, request_id, await call.context.engine.cancel(call.principal, call.agent, params))
 
 
 async def _subscribe(call: Call, params: SubscribeToTaskRequest, request_id: bytes) -> None:
     context = call.context
-    stream = await context.engine.subscribe(context.principal, call.agent, params, last_event_id(call.request))
     prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
-    await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
+    with stream_place(call):
+        stream = await context.engine.subscribe(call.principal, call.agent, params, last_event_id(call.request))
+        await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
 
 
 async def _create_push(call: Call, params: TaskPushNotificationConfig, request_id: bytes) -> None:
-    result = await push_configs.create(call.context.engine, call.context.principal, call.agent, params)
+    result = await push_configs.create(call.context.engine, call.principal, call.agent, params)
     await _ok(call, request_id, result)
 
 
 async def _get_push(call: Call, params: GetTaskPushNotificationConfigRequest, request_id: bytes) -> None:
-    result = await push_configs.get(call.context.engine, call.context.principal, call.agent, params)
+    result = await push_configs.get(call.context.engine, call.principal, call.agent, params)
     await _ok(call, request_id, result)
 
 
 async def _list_push(call: Call, params: ListTaskPushNotificationConfigsRequest, request_id: bytes) -> None:
-    result = await push_configs.list_configs(call.context.engine, call.context.principal, call.agent, params)
+    result = await push_configs.list_configs(call.context.engine, call.principal, call.agent, params)
     await _ok(call, request_id, result)
 
 
 async def _delete_push(call: Call, params: DeleteTaskPushNotificationConfigRequest, request_id: bytes) -> None:
-    await push_configs.delete(call.context.engine, call.context.principal, call.agent, params)
+    await push_configs.delete(call.context.engine, call.principal, call.agent, params)
     await _ok(call, request_id, b"{}")
 
 
 async def _extended_card(call: Call, params: Any, request_id: bytes) -> None:
-    raise UnsupportedOperation("This agent has no extended card: its card says extendedAgentCard false")
+    await _ok(call, request_id, await extended_card_of(call))
 
 
 async def _ok(call: Call, request_id: bytes, result: bytes) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from roost.doors.http import Response
+from roost.doors.access import Access
+from roost.doors.http import Request, Response
 from roost.engine.engine import Engine
 from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
+from roost.identity.refusals import REFUSED
 from roost.protocol.codec import encode
 
 FAILED_LATELY_S = 3.0
@@ -39,17 +41,18 @@ class Requests:
 
 
 class Observability:
-    def __init__(self, engine: Engine, requests: Requests, version: str) -> None:
+    def __init__(self, engine: Engine, requests: Requests, access: Access, version: str) -> None:
         self.engine = engine
+        self.access = access
         self.requests = requests
         self.version = version
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
-    def alive(self) -> Response:
+    async def alive(self, request: Request) -> Response:
         return Response(200, b'{"status":"alive"}')
 
-    async def ready(self) -> Response:
+    async def ready(self, request: Request) -> Response:
         try:
             async with asyncio.timeout(PROBE_S):
                 await self.engine.store.probe()
@@ -69,7 +72,8 @@ class Observability:
         agents = len(self.engine.runner.lanes)
         return Response(200, encode({"status": "ready", "store": self.engine.store.name, "agents": agents}))
 
-    def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
+        await self.access.for_metrics(request)
         return Response(200, generate_latest(self.registry), CONTENT_TYPE_LATEST.encode())
 
     def collect(self) -> Iterator[Metric]:
@@ -99,6 +103,23 @@ class Observability:
         yield self._commit_seconds()
         yield from self._durability()
         yield from self._pushes()
+        yield from self._refusals()
+
+    def _refusals(self) -> Iterator[Metric]:
+        credentials = CounterMetricFamily("roost_auth_refusals", "Callers that were refused", labels=["reason"])
+        for reason, count in self.access.refusals.items():
+            credentials.add_metric([reason], count)
+        yield credentials
+        quotas = CounterMetricFamily("roost_quota_refusals", "Requests over a quota", labels=["kind", "quota"])
+        for (kind, quota), count in self.engine.meter.refusals.items():
+            quotas.add_metric([kind, quota], count)
+        yield quotas
+        early = CounterMetricFamily(
+            "roost_connection_refusals", "Connections that the server ended before a request was read", labels=["kind"]
+        )
+        for what, count in REFUSED.items():
+            early.add_metric([what], count)
+        yield early
 
     def _pushes(self) -> Iterator[Metric]:
         stats = self.engine.stats
@@ -128,9 +149,9 @@ class Observability:
         yield CounterMetricFamily("roost_pruned_tasks", "Tasks deleted by retention", value=stats.pruned)
         size = GaugeMetricFamily("roost_stored_bytes", "Bytes kept for an agent's tasks, about", labels=["agent"])
         tasks = GaugeMetricFamily("roost_stored_tasks", "Tasks kept, about", labels=["agent"])
-        for usage in stats.kept:
-            size.add_metric([usage.agent], usage.size)
-            tasks.add_metric([usage.agent], usage.tasks)
+        for kept in stats.kept:
+            size.add_metric([kept.name], kept.size)
+            tasks.add_metric([kept.name], kept.tasks)
         yield size
         yield tasks
         wal, free, oldest = store.wal_bytes(), store.free_bytes(), stats.oldest_ms

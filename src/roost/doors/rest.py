@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from roost.doors.context import Context
@@ -10,11 +11,9 @@ from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, Request, Response, preferred_json, respond
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
+from roost.identity.principal import Principal
 from roost.protocol.codec import convert, decode
-from roost.protocol.errors import (
-    InvalidParams,
-    UnsupportedOperation,
-)
+from roost.protocol.errors import InvalidParams
 from roost.protocol.types import (
     CancelTaskRequest,
     DeleteTaskPushNotificationConfigRequest,
@@ -37,12 +36,13 @@ class Call(NamedTuple):
     request: Request
     agent: str
     path: dict[str, str]
+    principal: Principal
 
 
 async def send_message(call: Call) -> None:
     message = await _body(call, SendMessageRequest)
     context = call.context
-    answer = await context.engine.send(context.principal, call.agent, message, call.request.extensions)
+    answer = await context.engine.send(call.principal, call.agent, message, call.request.extensions)
     if answer.replayed:
         call.request.answer_headers.append(REPLAYED)
     if answer.task is not None:
@@ -55,23 +55,24 @@ async def stream_message(call: Call) -> None:
     refuse_resume(call.request)
     message = await _body(call, SendMessageRequest)
     context = call.context
-    stream = await context.engine.stream(context.principal, call.agent, message, call.request.extensions)
-    await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
+    with stream_place(call):
+        stream = await context.engine.stream(call.principal, call.agent, message, call.request.extensions)
+        await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
 
 
 async def get_task(call: Call) -> None:
     request = _query(call, GetTaskRequest)
-    await _ok(call, await call.context.engine.get(call.context.principal, call.agent, request))
+    await _ok(call, await call.context.engine.get(call.principal, call.agent, request))
 
 
 async def list_tasks(call: Call) -> None:
     request = _query(call, ListTasksRequest)
-    await _ok(call, await call.context.engine.list_tasks(call.context.principal, call.agent, request))
+    await _ok(call, await call.context.engine.list_tasks(call.principal, call.agent, request))
 
 
 async def cancel_task(call: Call) -> None:
     request = await _body(call, CancelTaskRequest)
-    await _ok(call, await call.context.engine.cancel(call.context.principal, call.agent, request))
+    await _ok(call, await call.context.engine.cancel(call.principal, call.agent, request))
 
 
 async def subscribe_to_task(call: Call) -> None:
@@ -80,33 +81,45 @@ async def subscribe_to_task(call: Call) -> None:
     else:
         request = await _body(call, SubscribeToTaskRequest)
     context = call.context
-    stream = await context.engine.subscribe(context.principal, call.agent, request, last_event_id(call.request))
-    await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
+    with stream_place(call):
+        stream = await context.engine.subscribe(call.principal, call.agent, request, last_event_id(call.request))
+        await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
 
 
 async def create_push_config(call: Call) -> None:
     request = await _body(call, TaskPushNotificationConfig)
-    await _ok(call, await push_configs.create(call.context.engine, call.context.principal, call.agent, request))
+    await _ok(call, await push_configs.create(call.context.engine, call.principal, call.agent, request))
 
 
 async def get_push_config(call: Call) -> None:
     request = _query(call, GetTaskPushNotificationConfigRequest)
-    await _ok(call, await push_configs.get(call.context.engine, call.context.principal, call.agent, request))
+    await _ok(call, await push_configs.get(call.context.engine, call.principal, call.agent, request))
 
 
 async def list_push_configs(call: Call) -> None:
     request = _query(call, ListTaskPushNotificationConfigsRequest)
-    await _ok(call, await push_configs.list_configs(call.context.engine, call.context.principal, call.agent, request))
+    await _ok(call, await push_configs.list_configs(call.context.engine, call.principal, call.agent, request))
 
 
 async def delete_push_config(call: Call) -> None:
     request = _query(call, DeleteTaskPushNotificationConfigRequest)
-    await push_configs.delete(call.context.engine, call.context.principal, call.agent, request)
+    await push_configs.delete(call.context.engine, call.principal, call.agent, request)
     await _ok(call, b"{}")
 
 
-async def no_extended_card(call: Call) -> None:
-    raise UnsupportedOperation("This agent has no extended card: its card says extendedAgentCard false")
+async def extended_card(call: Call) -> None:
+    await _ok(call, await extended_card_of(call))
+
+
+def stream_place(call: Call) -> AbstractContextManager[object]:
+    """Among the streams that the caller, its tenant and the agent may have open at the same time."""
+    meter, principal = call.context.engine.meter, call.principal
+    return nullcontext() if meter.idle else meter.open_stream(principal.name, principal.tenant, call.agent)
+
+
+async def extended_card_of(call: Call) -> bytes:
+    context = call.context
+    return await context.cards.extended(context.base(call.request), call.agent, call.principal)
 
 
 def last_event_id(request: Request) -> int | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from roost.doors import jsonrpc, rest
 from roost.doors.rest import Handler
+from roost.doors.templates import values_of
 
 AGENT = "/agents/{agent}"
 
@@ -32,7 +33,7 @@ OPERATIONS: tuple[Route, ...] = (
     Route(
         "DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}", rest.delete_push_config, "Delete a webhook of a task"
     ),
-    Route("GET", "/extendedAgentCard", rest.no_extended_card, "Refused: no extended card yet"),
+    Route("GET", "/extendedAgentCard", rest.extended_card, "The card with what only this caller may know"),
 )
 """Served below an agent's path, and below `{path}/{tenant}` too."""
 
@@ -41,8 +42,11 @@ RPC = Route("POST", "/", jsonrpc.serve, "JSON-RPC, every operation")
 HOST_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("GET", "/", "The agents with commands to copy, as a page or as JSON"),
     ("GET", "/agents/", "The directory of the fleet"),
+    ("GET", "/openapi.json", "All that is here, as an OpenAPI 3.1 document"),
     ("GET", "/.well-known/agent-card.json", "The fleet's card, or that of the agent bound to the root"),
     ("GET", "/agents/{agent}/.well-known/agent-card.json", "An agent's card"),
+    ("GET", "/.well-known/jwks.json", "The keys that sign the cards of all agents"),
+    ("GET", "/agents/{agent}/.well-known/jwks.json", "The keys that sign an agent's card"),
     ("GET", "/healthz", "The process lives"),
     ("GET", "/health", "The same"),
     ("GET", "/readyz", "The store writes; says what does not"),
@@ -84,32 +88,10 @@ def _match(method: str, path: str) -> Match:
     allowed: list[str] = []
     segments = path.split("/")
     for route in OPERATIONS:
-        values = _values(route.template.split("/"), segments)
+        values = values_of(route.template.split("/"), segments)
         if values is None:
             continue
         if route.method == method:
             return Match(route, values, ())
         allowed.append(route.method)
     return Match(None, {}, tuple(dict.fromkeys(allowed))) if allowed else NOTHING
-
-
-def _values(template: list[str], segments: list[str]) -> dict[str, str] | None:
-    if len(template) != len(segments):
-        return None
-    values: dict[str, str] = {}
-    for pattern, segment in zip(template, segments, strict=True):
-        if not pattern.startswith("{"):
-            if pattern != segment:
-                return None
-            continue
-        name, _, verb = pattern[1:].partition("}")
-        if verb:
-            if not segment.endswith(verb):
-                return None
-            segment = segment[: -len(verb)]
-        elif ":" in segment:
-            return None
-        if not segment:
-            return None
-        values[name] = segment
-    return values

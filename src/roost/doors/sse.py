@@ -54,7 +54,7 @@ async def send_stream(
     request: Request, engine: Engine, heartbeat: Heartbeat, stream: Stream, prefix: bytes, suffix: bytes
 ) -> None:
     """`prefix` and `suffix` wrap each StreamResponse: empty for REST, a JSON-RPC envelope otherwise."""
-    headers = list(HEADERS)
+    headers = [*HEADERS, *request.answer_headers]
     if request.extensions:
         headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
     opening = stream.opening

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from roost.engine import push_configs, recovery
+from roost.engine import push_configs, recovery, tenancy
 from roost.engine.idempotency import EXTENSION, check, reservation
 from roost.engine.ids import new_id, now_us
 from roost.engine.lane import Lane
@@ -18,6 +18,8 @@ from roost.engine.media import check_input
 from roost.engine.ports import NewTask, PushConfig, Reservation, Reserved, Scope, StoreUnavailable, Taken
 from roost.engine.run import Run
 from roost.identity.principal import Principal
+from roost.identity.quotas import Place, QuotaExceeded
+from roost.protocol.codec import encode
 from roost.protocol.entries import Received
 from roost.protocol.errors import (
     IdempotencyKeyReused,
@@ -28,7 +30,7 @@ from roost.protocol.errors import (
     UnsupportedOperation,
 )
 from roost.protocol.states import PAUSED, TERMINAL
-from roost.protocol.types import SendMessageRequest, TaskPushNotificationConfig, TaskState
+from roost.protocol.types import JSONObject, SendMessageRequest, TaskPushNotificationConfig, TaskState
 
 if TYPE_CHECKING:
     from roost.engine.engine import Engine
@@ -78,15 +80,19 @@ async def accept(
         raise Unavailable("this host has no lease: it cannot reach its store", retry_after=1)
     if len(message.context_id) > MAX_CONTEXT_ID:
         raise InvalidParams(f"message.contextId is longer than {MAX_CONTEXT_ID} characters", field="message.contextId")
+    _check_size(engine, request)
+    principal = tenancy.confined(engine.tenancy, principal, message)
+    echo = tenancy.echo(engine.tenancy, principal.tenant, message, extensions)
     modes = [] if configuration is None else configuration.accepted_output_modes
     push = None if configuration is None else configuration.task_push_notification_config
     arrival = Arrival(
         engine,
         lane,
-        Scope(principal.tenant, principal.owner, lane.hosted.profile.id),
-        Received(message, request.metadata, modes, list(extensions)),
+        principal,
+        Received(message, {**(request.metadata or {}), **echo} if echo else request.metadata, modes, list(extensions)),
         push,
         client,
+        echo,
     )
     reserve = reservation(engine.rules, arrival.scope, request, EXTENSION in extensions)
     if reserve is None:
@@ -98,7 +104,7 @@ async def accept(
     try:
         if message.task_id or engine.disk_low:
             await _check_new(engine, reserve)
-        await arrival.take_in(reserve)
+        await _take_in(engine, arrival, reserve)
         engine.stats.repeats["miss"] += 1
     except Taken as taken:
         _again(engine, taken.reserved, reserve, message.message_id)
@@ -106,6 +112,14 @@ async def accept(
         awaited = engine.arriving.pop(reserve.key)
         if awaited is not None:
             awaited.set_result(None)
+
+
+async def _take_in(engine: Engine, arrival: Arrival, reserve: Reservation) -> None:
+    try:
+        await arrival.take_in(reserve)
+    except QuotaExceeded:
+        await _check_new(engine, reserve)  # what is on record is told again, however much there is
+        raise
 
 
 async def _arrived(engine: Engine, key: bytes) -> None:
@@ -139,17 +153,20 @@ class Arrival:
         self,
         engine: Engine,
         lane: Lane,
-        scope: Scope,
+        principal: Principal,
         received: Received,
         push: TaskPushNotificationConfig | None,
         client: Attachment,
+        echo: JSONObject | None,
     ) -> None:
         self.engine = engine
         self.lane = lane
-        self.scope = scope
+        self.principal = principal
+        self.scope = Scope(principal.tenant, principal.owner, lane.hosted.profile.id)
         self.received = received
         self.push = push
         self.client = client
+        self.echo = echo
 
     async def take_in(self, reserve: Reservation | None) -> None:
         if not self.received.message.task_id:
@@ -175,16 +192,18 @@ class Arrival:
         context_id = message.context_id or new_id()
         new = NewTask(new_id(), self.scope, context_id, now)
         push = await self._prepare_push(new.id)
+        place = self._admitted()
         waits = _reserve(lane, new)
         received.message = replace(message, task_id=new.id, context_id=context_id)
         live = LiveTask.begin(new, engine.worker, profile.direct, engine.committer.touch)
-        live.reserve, live.push = reserve, push
+        live.reserve, live.push, live.echo = reserve, push, self.echo
         live.turn = not message.context_id and engine.store.shared
         live.write_message(now, received)
         live.write_status(now, TaskState.SUBMITTED)
         engine.lives[new.id] = live
         live.busy += 1
         run = Run(live, lane.hosted, [received])
+        run.place = place
         run.has_turn = not message.context_id or _no_one_before(engine)
         if profile.direct:
             loop = asyncio.get_running_loop()
@@ -196,6 +215,7 @@ class Arrival:
             live.busy -= 1
             if waiter.cancelled() or waiter.exception() is not None:
                 engine.lives.pop(new.id, None)
+                run.leave()
             else:
                 if push is not None and engine.pusher is not None:
                     engine.pusher.hold_new(push)
@@ -215,9 +235,16 @@ class Arrival:
         self.client.attach(run)
         committed(waiter)
 
+    def _admitted(self) -> Place | None:
+        meter, scope = self.engine.meter, self.scope
+        if meter.idle:
+            return None
+        meter.check_rate("", "", scope.tenant, "")
+        return meter.admit_task(self.principal.name, scope.tenant, scope.agent)
+
     async def _take_answer(self, reserve: Reservation | None) -> None:
         engine, lane, message = self.engine, self.lane, self.received.message
-        live = await engine.find_in(self.scope, message.task_id)
+        live = await engine.find(self.principal, self.scope.agent, message.task_id)
         try:
             if message.context_id and message.context_id != live.new.context_id:
                 raise InvalidParams(
@@ -231,6 +258,8 @@ class Arrival:
                     + ("; send one without taskId to begin another task" if live.state in TERMINAL else ""),
                     metadata={"taskId": message.task_id},
                 )
+            if not engine.meter.idle:
+                engine.meter.check_rate("", "", live.new.scope.tenant, "")
             waits = _reserve(lane, live.new)
             now = now_us()
             self.received.message = replace(message, context_id=live.new.context_id)
@@ -285,6 +314,17 @@ class Arrival:
         if self.push is None:
             return None
         return await push_configs.prepare(self.engine, self.scope.agent, task_id, self.push)
+
+
+def _check_size(engine: Engine, request: SendMessageRequest) -> None:
+    message = request.message
+    if len(message.parts) > engine.max_parts:
+        raise InvalidParams(
+            f"message.parts has {len(message.parts)} parts; at most {engine.max_parts} are taken", field="message.parts"
+        )
+    for field, metadata in (("message.metadata", message.metadata), ("metadata", request.metadata)):
+        if metadata and len(encode(metadata)) > engine.max_metadata:
+            raise InvalidParams(f"{field} is longer than {engine.max_metadata} bytes", field=field)
 
 
 def _no_one_before(engine: Engine) -> bool:

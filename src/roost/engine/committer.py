@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from roost.engine.live import LiveTask
 from roost.engine.ports import Append, Journal, OutcomeUnknown, StoreUnavailable, Taken
-from roost.engine.stats import Stats
+from roost.engine.stats import Stats, size_of
 from roost.protocol.errors import Moved, Unavailable
 
 log = logging.getLogger("roost.engine")
@@ -136,11 +136,11 @@ class Committer:
             return
 
     def _count(self, live: LiveTask, append: Append) -> None:
-        entries, agent = append.entries, live.new.scope.agent
-        self.stats.entries += len(entries)
-        self.stats.wrote(agent, append.create is not None, live.flying_bytes)
+        scope = live.new.scope
+        self.stats.entries += len(append.entries)
+        self.stats.wrote(scope, append.create is not None, size_of(append))
         for state in live.flying_states.values():
-            self.stats.transition(agent, state)
+            self.stats.transition(scope.agent, state)
 
     def _refuse_new(self) -> None:
         """Those that came meanwhile and are not on record yet need not wait for the store."""

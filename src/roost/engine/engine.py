@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from roost.engine import idempotency, listing, recovery
@@ -19,14 +19,16 @@ from roost.engine.lane import Lane
 from roost.engine.leases import Lease
 from roost.engine.live import LiveTask
 from roost.engine.mirrors import Mirrors
-from roost.engine.ports import HostedAgent, NewTask, Scope, Store, Wakes
+from roost.engine.ports import HostedAgent, NewTask, Scope, Store, Stored, Wakes
 from roost.engine.push import Pusher
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
+from roost.engine.tenancy import OFF
 from roost.engine.turnstile import Turnstile
 from roost.engine.views import split, task_bytes, trim_task, view
 from roost.identity.principal import Principal
+from roost.identity.quotas import Meter, Quotas
 from roost.protocol.errors import (
     AgentNotFound,
     Moved,
@@ -63,6 +65,10 @@ class Engine:
 
     pusher: Pusher | None = None
     disk_low = False
+    tenancy = OFF
+    """What a message's tenant_id means here: see tenancy.py."""
+    max_parts, max_metadata = 1000, 64 * 1024
+    """Of a message."""
 
     def __init__(
         self,
@@ -71,11 +77,13 @@ class Engine:
         wakes: Wakes | None = None,
         rules: Rules | None = None,
         keeping: Keeping | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.store = store
         self.worker = worker
         self.wakes = wakes
         self.rules = rules or Rules()
+        self.meter = meter or Meter(Quotas({}))
         self.stats = Stats()
         self.turnstile = Turnstile()
         self.committer = Committer(store, self.stats, self._moved)
@@ -221,13 +229,9 @@ class Engine:
     async def get(self, principal: Principal, agent: str, request: GetTaskRequest) -> bytes:
         self.lane(agent)
         live = self.lives.get(request.id)
-        if live is not None and self._current(live):
-            self._check_scope(live.new, principal, agent, live.hidden)
+        if live is not None and self._current(live) and shows(live.new, live.hidden, principal, agent):
             return await live.read(lambda task, _: task_bytes(task, request.history_length))
-        stored = await self.store.read_task(request.id)
-        if stored is None:
-            raise TaskNotFound(metadata={"taskId": request.id})
-        self._check_scope(stored.new, principal, agent, stored.head.hidden)
+        stored = await self._stored(principal, agent, request.id)
         if stored.snapshot is not None and stored.head.state in SETTLED:
             return view(stored.snapshot, request.history_length)
         return await self._look(request.id, lambda task, _: task_bytes(task, request.history_length))
@@ -237,13 +241,34 @@ class Engine:
         return await listing.list_tasks(self, Scope(principal.tenant, principal.owner, agent), request)
 
     async def cancel(self, principal: Principal, agent: str, request: CancelTaskRequest) -> bytes:
+        return await self._cancel_found(request.id, lambda: self.find(principal, agent, request.id))
+
+    async def state_of(self, task_id: str) -> Stored:
+        """For an operator: whose task it is and how it stands, whoever they are."""
+        stored = await self.store.read_task(task_id)
+        if stored is None:
+            raise TaskNotFound(metadata={"taskId": task_id})
+        return stored
+
+    async def cancel_any(self, task_id: str) -> None:
+        """For an operator, whose task it is does not matter; what is in it stays unseen."""
+
+        async def find() -> LiveTask:
+            live = await self.load(task_id)
+            if live is None:
+                raise TaskNotFound(metadata={"taskId": task_id})
+            return live
+
+        await self._cancel_found(task_id, find)
+
+    async def _cancel_found(self, task_id: str, find: Callable[[], Awaitable[LiveTask]]) -> bytes:
         for _ in range(TRIES):
-            live = await self.find(principal, agent, request.id)
+            live = await find()
             try:
                 if live.state in TERMINAL:
                     raise TaskNotCancelable(
                         f"Task is already {self.word(live.state)} and cannot be canceled",
-                        metadata={"taskId": request.id},
+                        metadata={"taskId": task_id},
                     )
                 async with asyncio.timeout(CANCEL_WAIT_S):
                     return await self._cancel(live)
@@ -347,16 +372,23 @@ class Engine:
     async def find(self, principal: Principal, agent: str, task_id: str) -> LiveTask:
         """The live task, held until `unhold`; TaskNotFound to everyone whose task it is not."""
         self.lane(agent)
-        return await self.find_in(Scope(principal.tenant, principal.owner, agent), task_id)
-
-    async def find_in(self, scope: Scope, task_id: str) -> LiveTask:
+        live = self.lives.get(task_id)
+        if live is None or not shows(live.new, live.hidden, principal, agent):
+            await self._stored(principal, agent, task_id)
         live = await self.load(task_id)
         if live is None:
             raise TaskNotFound(metadata={"taskId": task_id})
-        if live.new.scope != scope or live.hidden:
+        if not shows(live.new, live.hidden, principal, agent):
             self.unhold(live)
             raise TaskNotFound(metadata={"taskId": task_id})
         return live
+
+    async def _stored(self, principal: Principal, agent: str, task_id: str) -> Stored:
+        """A task as the store has it. For one that is another's the store does what it does for one that is not."""
+        stored = await self.store.read_task(task_id, principal.owner)
+        if stored is None or not shows(stored.new, stored.head.hidden, principal, agent):
+            raise TaskNotFound(metadata={"taskId": task_id})
+        return stored
 
     async def load(self, task_id: str) -> LiveTask | None:
         """The one live object of a task, held; from the journal if nothing was happening to it."""
@@ -421,11 +453,6 @@ class Engine:
         elif not live.busy and not live.followers and (live.dirty or live.in_flight):
             live.commit().add_done_callback(lambda _: self.released(live))
 
-    @staticmethod
-    def _check_scope(new: NewTask, principal: Principal, agent: str, hidden: bool) -> None:
-        if new.scope != (principal.tenant, principal.owner, agent) or hidden:
-            raise TaskNotFound(metadata={"taskId": new.id})
-
     def _streaming(self, agent: str) -> None:
         if not self.lane(agent).hosted.profile.streaming:
             raise UnsupportedOperation("This agent does not stream; use message:send")
@@ -433,3 +460,9 @@ class Engine:
     @staticmethod
     def word(state: TaskState | None) -> str:
         return str(state).removeprefix("TASK_STATE_")
+
+
+def shows(new: NewTask, hidden: bool, principal: Principal, agent: str) -> bool:
+    """To anyone else the task does not exist."""
+    scope = new.scope
+    return scope.owner == principal.owner and scope.agent == agent and principal.sees(scope.tenant) and not hidden

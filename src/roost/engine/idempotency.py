@@ -12,7 +12,6 @@ from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import rfc8785
 from msgspec.structs import replace
 
 from roost.engine import recovery
@@ -21,6 +20,7 @@ from roost.engine.follower import SEND_ENDS
 from roost.engine.ports import Reservation, Reserved, Scope
 from roost.engine.views import splice, split, task_bytes
 from roost.protocol import entries as kinds
+from roost.protocol.canonical import NotCanonical, jcs
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TaskNotFound, Unavailable
 from roost.protocol.states import SETTLED
 from roost.protocol.types import SendMessageRequest
@@ -83,8 +83,8 @@ def fingerprint(request: SendMessageRequest) -> str:
 
 def _canonical(value: Any) -> bytes | None:
     try:
-        return rfc8785.dumps(value)
-    except rfc8785.CanonicalizationError:
+        return jcs(value)
+    except NotCanonical:
         return None  # an integer that no double can hold: left as it came
 
 

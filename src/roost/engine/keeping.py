@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("roost.engine")
 
 SPACE_S = 2.0
+ACCOUNT_S = 1.0
+"""Between two entries in the store's accounts: quotas of other hosts go by them."""
 SWEEP_S = 60.0
 FIRST_SWEEP_S = 5.0
 STEP = 200
@@ -41,23 +43,26 @@ class Keeper:
         self.engine = engine
         self.rules = rules
         self.tasks: list[asyncio.Task[None]] = []
+        self.accounting = asyncio.Lock()
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.look_at_space()
         self.tasks = [
             loop.create_task(self._watch_space(), name="disk"),
+            loop.create_task(self._account_often(), name="account"),
             loop.create_task(self._sweep_often(), name="retention"),
         ]
 
     async def close(self) -> None:
-        for task in self.tasks:
-            task.cancel()
+        async with self.accounting:  # or else nobody would know whether what is on its way was told
+            for task in self.tasks:
+                task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         try:
             await self.account()
         except StoreUnavailable as error:
-            log.warning("the account of what is kept could not be written: %s", error)
+            log.warning("the accounts of what is kept could not be written: %s", error)
 
     def look_at_space(self) -> None:
         if not self.rules.min_free:
@@ -79,6 +84,16 @@ class Keeper:
             await asyncio.sleep(SPACE_S)
             self.look_at_space()
 
+    async def _account_often(self) -> None:
+        while True:
+            await asyncio.sleep(ACCOUNT_S)
+            try:
+                await self.account()
+            except StoreUnavailable as error:
+                log.debug("the accounts of what is kept are written later: %s", error)
+            except Exception:
+                log.exception("the accounts of what is kept cannot be written")
+
     async def _sweep_often(self) -> None:
         await asyncio.sleep(FIRST_SWEEP_S)
         while True:
@@ -93,38 +108,26 @@ class Keeper:
     async def sweep(self) -> None:
         engine, rules = self.engine, self.rules
         engine.stats.repeats["eviction"] += await engine.store.drop_reservations(engine.rules.most)
+        await self.account()
         if rules.days or rules.tasks:
             before = int(time.time() * 1000 - rules.days * DAY_MS) if rules.days else None
             for agent in list(engine.runner.lanes):
-                while pruned := await engine.store.prune(agent, before, rules.tasks or None, STEP):
-                    self._forget(agent, pruned)
+                while went := await engine.store.prune(agent, before, rules.tasks or None, STEP):
+                    engine.stats.pruned += sum(usage.tasks for usage in went)
                     await asyncio.sleep(PAUSE_S)
-        await self.account()
         engine.stats.kept = await engine.store.usage()
         engine.stats.oldest_ms = await engine.store.oldest()
 
-    def _forget(self, agent: str, pruned: int) -> None:
-        """What went with them, as far as averages tell."""
-        stats = self.engine.stats
-        stats.pruned += pruned
-        kept = next((usage for usage in stats.kept if usage.agent == agent), None)
-        mean = kept.size // kept.tasks if kept is not None and kept.tasks > 0 else 0
-        account = stats.written.setdefault(agent, [0, 0])
-        account[0] -= pruned
-        account[1] -= pruned * mean
-
     async def account(self) -> None:
-        """Add to the store's account what this process has written since."""
+        """Add to the store's accounts what this process has written since."""
         stats = self.engine.stats
-        written, stats.written = stats.written, {}
-        deltas = [Usage(agent, tasks, size) for agent, (tasks, size) in written.items() if tasks or size]
-        if not deltas:
-            return
-        try:
-            await self.engine.store.add_usage(deltas)
-        except StoreUnavailable:
-            for agent, tasks, size in deltas:
-                account = stats.written.setdefault(agent, [0, 0])
-                account[0] += tasks
-                account[1] += size
-            raise
+        async with self.accounting:
+            written, stats.written = stats.written, {}
+            deltas = [Usage(*scope, tasks, size) for scope, (tasks, size) in written.items() if tasks or size]
+            try:
+                if deltas:
+                    await self.engine.store.add_usage(deltas)
+            except StoreUnavailable:
+                for scope, (tasks, size) in written.items():
+                    stats.wrote(scope, tasks, size)
+                raise

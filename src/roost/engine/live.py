@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from roost.engine.ids import timestamp
 from roost.engine.ports import Append, Head, NewTask, Position, PushConfig, Reservation, Snapshot, Stored, Update
+from roost.engine.tenancy import KEY as TENANT
 from roost.engine.views import splice, split
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
@@ -85,8 +86,11 @@ class LiveTask:
     push: PushConfig | None = None
     goes_on = False
     turn = False
-    # Those who watch.
+    # What every event says.
+    echo: dict[str, Any] | None = None
     piece_prefix = b""
+    piece_suffix = b'}]},"append":true}}'
+    # Those who watch.
     ring_bytes = 0
     busy = 0
     """Runs and requests that need this object kept."""
@@ -126,6 +130,8 @@ class LiveTask:
         live.state = _state(stored.head, task)
         live.shown_seq = last.seq
         live.unsnapped = tail_bytes
+        if (task.metadata or {}).get(TENANT) == stored.new.scope.tenant:
+            live.echo = {TENANT: stored.new.scope.tenant}
         if stored.snapshot is not None:
             live.snapshot_size = max(SNAPSHOT_FLOOR, len(stored.snapshot.body) + len(stored.snapshot.artifacts))
         return live
@@ -138,6 +144,8 @@ class LiveTask:
         if not may_follow(self.state, state):
             raise IllegalTransition(f"a task in {self.state} cannot become {state}")
         status = TaskStatus(state=state, message=message, timestamp=timestamp(now))
+        if self.echo is not None:
+            metadata = {**(metadata or {}), **self.echo}
         event = TaskStatusUpdateEvent(
             task_id=self.new.id, context_id=self.new.context_id, status=status, metadata=metadata
         )
@@ -152,6 +160,8 @@ class LiveTask:
     def write_artifact(self, now: int, event: TaskArtifactUpdateEvent) -> None:
         if self.state in TERMINAL:
             raise IllegalTransition(f"a task in {self.state} takes no more artifacts")
+        if self.echo is not None:
+            event.metadata = {**(event.metadata or {}), **self.echo}
         self._wire(kinds.ARTIFACT, encode(StreamResponse(artifact_update=event)), now, event)
 
     def write_piece(self, now: int, piece: str) -> None:
@@ -165,7 +175,9 @@ class LiveTask:
                 b'{"artifactUpdate":{"taskId":%b,"contextId":%b,"artifact":{"artifactId":"output","parts":[{"text":'
                 % (encode(self.new.id), encode(self.new.context_id))
             )
-        self._wire(kinds.ARTIFACT, b'%b%b}]},"append":true}}' % (prefix, encode(piece)), now, Part(text=piece))
+            if self.echo is not None:
+                self.piece_suffix = b'}]},"append":true,"metadata":%b}}' % encode(self.echo)
+        self._wire(kinds.ARTIFACT, b"%b%b%b" % (prefix, encode(piece), self.piece_suffix), now, Part(text=piece))
 
     def write_message(self, now: int, received: Received) -> None:
         self._internal(kinds.MESSAGE, encode(received), now, received)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from roost.identity.ports import Identities
 from roost.protocol.entries import Entry
-from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill, TaskState
+from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill, JSONObject, TaskState
 
 if TYPE_CHECKING:
     from roost.engine.run import Run
@@ -253,10 +254,27 @@ class Tombstone(NamedTuple):
 
 
 class Usage(NamedTuple):
+    """What came into a scope, or went."""
+
+    tenant: str
+    owner: str
     agent: str
     tasks: int
     size: int
-    """Bytes written for the tasks that are kept, about."""
+    """Bytes of entries and snapshots, as stats.size_of counts them."""
+
+
+class Kept(NamedTuple):
+    """An account of what is kept for a tenant, an owner or an agent, in all scopes that name it."""
+
+    name: str
+    tasks: int
+    size: int
+    """Bytes, about: what a host wrote in its last second is lost to the account if the host is killed."""
+
+
+Party = Literal["tenant", "owner", "agent"]
+"""Who can have an account: the parts of a scope."""
 
 
 class Journal(Protocol):
@@ -270,7 +288,8 @@ class Journal(Protocol):
         be told.
         """
 
-    async def read_task(self, task_id: str) -> Stored | None: ...
+    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
+        """None too if the task is not the owner's, and then nothing more is read than for one that there is not."""
 
     async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
         """Entries in order, from those after (after, sub): wire entries only, or all of them."""
@@ -372,18 +391,24 @@ class Records(Protocol):
     async def agents(self) -> list[str]:
         """Whose tasks there are or were, by name."""
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
-        """Delete up to `limit` terminal tasks of the agent, and leave tombstones; how many.
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+        """Delete up to `limit` terminal tasks of the agent, and leave tombstones; what went, by scope.
 
         Those whose status is older than `before_ms`, and the oldest beyond the `keep` newest. With
         their configs and dead letters; but none that has a webhook with something left to deliver.
+        The accounts are told in the same transaction.
         """
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None: ...
 
-    async def add_usage(self, deltas: Sequence[Usage]) -> None: ...
+    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+        """Add to the accounts of each scope's tenant, owner and agent."""
 
-    async def usage(self) -> list[Usage]: ...
+    async def usage(self) -> list[Kept]:
+        """The accounts of all agents, by name."""
+
+    async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:
+        """Of each account, in their order; 0 where there is none. One look-up each, whatever is kept."""
 
     async def oldest(self) -> int | None:
         """When the oldest task that is kept was made, in milliseconds."""
@@ -394,7 +419,7 @@ class Records(Protocol):
     def wal_bytes(self) -> int | None: ...
 
 
-class Store(Journal, Leases, Reservations, Cursors, Records, Protocol):
+class Store(Journal, Leases, Reservations, Cursors, Records, Identities, Protocol):
     """All ports in one object, as every backend gives them."""
 
     name: str
@@ -430,6 +455,23 @@ class Limits(NamedTuple):
     """Longest time without an emission, in seconds; then FAILED."""
 
 
+class Caller(NamedTuple):
+    """Who asks for an extended card."""
+
+    subject: str
+    tenant: str
+    scopes: tuple[str, ...]
+
+
+class ExtendedCard(Struct, kw_only=True):
+    """What an agent's card says to this caller beyond what it says to everyone."""
+
+    description: str = ""
+    """Instead of the agent's own."""
+    skills: list[AgentSkill] = []
+    extensions: list[AgentExtension] = []
+
+
 class Profile(Struct, kw_only=True):
     """What a card says of an agent, and how the engine treats it."""
 
@@ -452,6 +494,11 @@ class Profile(Struct, kw_only=True):
     announce: bool
     """The engine says WORKING when a run begins; otherwise the agent says so itself."""
     limits: Limits
+    schemes: tuple[str, ...] = ()
+    """Credentials that this agent takes, of those that the host does; all of them by default."""
+    extras: JSONObject = {}
+    """`x-*` members of its card."""
+    extended: Callable[[Caller], ExtendedCard | None] | None = None
 
 
 class HostedAgent(Protocol):

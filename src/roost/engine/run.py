@@ -18,6 +18,7 @@ from roost.engine import steps
 from roost.engine.ids import new_id, now_us
 from roost.engine.live import OUTPUT, LiveTask
 from roost.engine.ports import HostedAgent
+from roost.identity.quotas import Place
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Entry, Received, StepRecord
@@ -75,6 +76,8 @@ class Run:
     """Waits for the turn."""
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
+    place: Place | None = None
+    """Among the tasks that its principal, tenant and agent may have at the same time; left when it ends."""
 
     def __init__(self, live: LiveTask, hosted: HostedAgent, received: list[Received]) -> None:
         self.live = live
@@ -88,6 +91,10 @@ class Run:
         self.occurrences: dict[str, int] = {}
         self.started: set[str] = set()
         self.joined: list[str] = []
+
+    def leave(self) -> None:
+        if self.place is not None:
+            self.place.leave()
 
     def replay(self, records: list[Entry]) -> None:
         """Learn from the journal what was said and done before."""

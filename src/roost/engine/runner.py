@@ -14,6 +14,7 @@ from roost.engine.lane import Lane
 from roost.engine.live import IllegalTransition, LiveTask
 from roost.engine.ports import HostedAgent, StoreUnavailable
 from roost.engine.run import Run, Unwind
+from roost.identity.principal import WHOLE_TENANT
 from roost.protocol import entries as kinds
 from roost.protocol.entries import AttemptRecord
 from roost.protocol.states import SETTLED, TERMINAL
@@ -47,6 +48,10 @@ class Runner:
     def submit(self, lane: Lane, run: Run) -> None:
         run.live.busy += 1
         self.runs[run.live.new.id] = (lane, run)
+        meter, scope = self.engine.meter, run.live.new.scope
+        if run.place is None and not meter.idle:
+            principal = "" if scope.owner == WHOLE_TENANT else scope.owner
+            run.place = meter.resume_task(principal, scope.tenant, scope.agent)
         if run.has_turn or run.hosted.profile.parallel:
             lane.submit(run)
         else:
@@ -268,5 +273,6 @@ class Runner:
         found = self.runs.get(run.live.new.id)
         if found is not None and found[1] is run:
             del self.runs[run.live.new.id]
+        run.leave()
         run.live.busy -= 1
         self.released(run.live)

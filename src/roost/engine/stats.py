@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
-from roost.engine.ports import Usage
+import msgspec
+
+from roost.engine.ports import Append, Kept, Scope, Usage
+
+encode = msgspec.msgpack.Encoder().encode
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -29,9 +34,9 @@ class Stats:
         self.streams = 0
         """Streams open now."""
 
-        self.written: dict[str, list[int]] = {}
-        """By agent: tasks made and bytes written that the store's account does not have yet."""
-        self.kept: list[Usage] = []
+        self.written: dict[Scope, list[int]] = {}
+        """Tasks made and bytes written that the store's accounts do not have yet."""
+        self.kept: list[Kept] = []
         """What the store keeps, by agent, as of the last look."""
         self.oldest_ms: int | None = None
         self.adopted = {"handed over": 0, "worker lost": 0}
@@ -45,13 +50,30 @@ class Stats:
         """Configs that are due, as of the last look; those of active tasks are among them."""
         self.push_dead = 0
 
-    def wrote(self, agent: str, new: bool, size: int) -> None:
-        found = self.written.get(agent)
+    def wrote(self, scope: Scope, tasks: int, size: int) -> None:
+        found = self.written.get(scope)
         if found is None:
-            found = self.written[agent] = [0, 0]
-        found[0] += new
+            found = self.written[scope] = [0, 0]
+        found[0] += tasks
         found[1] += size
 
     def transition(self, agent: str, state: str) -> None:
         key = (agent, state)
         self.transitions[key] = self.transitions.get(key, 0) + 1
+
+
+def size_of(append: Append) -> int:
+    """The bytes that a store keeps of it, whichever it is: the entries as msgpack, and the snapshot."""
+    if not append.entries:
+        return 0
+    snapshot = append.snapshot
+    return len(encode(append.entries)) + (0 if snapshot is None else len(snapshot.body) + len(snapshot.artifacts))
+
+
+def summed(usages: Iterable[Usage]) -> list[Usage]:
+    """Each scope once, in their order."""
+    sums: dict[Scope, tuple[int, int]] = {}
+    for *scope, tasks, size in usages:
+        before = sums.get(Scope(*scope), (0, 0))
+        sums[Scope(*scope)] = (before[0] + tasks, before[1] + size)
+    return [Usage(*scope, *sums[scope]) for scope in sorted(sums)]

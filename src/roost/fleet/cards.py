@@ -7,9 +7,23 @@ from email.utils import formatdate
 from typing import NamedTuple
 
 from roost.engine.idempotency import EXTENSION as IDEMPOTENCY
-from roost.engine.ports import Profile
+from roost.engine.ports import ExtendedCard, Profile
+from roost.engine.tenancy import EXTENSION as MULTI_TENANT
 from roost.protocol.codec import encode
-from roost.protocol.types import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill
+from roost.protocol.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    APIKeySecurityScheme,
+    HTTPAuthSecurityScheme,
+    MutualTlsSecurityScheme,
+    OpenIdConnectSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
 
 PROTOCOL_VERSION = "1.0"
 BINDINGS = ("JSONRPC", "HTTP+JSON")
@@ -31,39 +45,76 @@ HOST_EXTENSIONS = (
 )
 
 
+FLEET_BLOCK = "x-scitex-agent-container"
+
+
+class Terms(NamedTuple):
+    """What the host asks of callers, as cards declare it."""
+
+    schemes: tuple[str, ...] = ()
+    """Alternatives: any one of them is enough. None: nothing is asked."""
+    description: str = ""
+    openid_url: str = ""
+    tenants: str = "off"
+    """How multi-tenant/v1 is meant: off, declared or enforced."""
+
+
+OPEN = Terms()
+
+
 class ServedCard(NamedTuple):
     body: bytes
     etag: str
     last_modified: str
 
 
-def extensions_of(profile: Profile) -> list[AgentExtension]:
-    return [*HOST_EXTENSIONS, *profile.extensions]
+def extensions_of(profile: Profile, tenants: str = "off") -> list[AgentExtension]:
+    return [*host_extensions(tenants), *profile.extensions]
 
 
-def agent_card(profile: Profile, base: str) -> AgentCard:
+def host_extensions(tenants: str) -> list[AgentExtension]:
+    if tenants == "off":
+        return list(HOST_EXTENSIONS)
+    multi_tenant = AgentExtension(
+        uri=MULTI_TENANT,
+        description="message.metadata.tenant_id chooses one of the caller's tenants; tasks of others do not exist.",
+        required=tenants == "enforced",
+        params={"enforcement": tenants},
+    )
+    return [*HOST_EXTENSIONS, multi_tenant]
+
+
+def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: ExtendedCard | None = None) -> AgentCard:
     """`base` is the agent's own URL, without a slash at its end."""
+    more = extended or ExtendedCard()
     return AgentCard(
         name=profile.name,
-        description=profile.description,
+        description=more.description or profile.description,
         version=profile.version,
         supported_interfaces=_interfaces(profile.id, base),
         capabilities=AgentCapabilities(
             streaming=profile.streaming,
             push_notifications=True,
-            extended_agent_card=False,
-            extensions=extensions_of(profile),
+            extended_agent_card=has_extended(profile, terms),
+            extensions=[*extensions_of(profile, terms.tenants), *more.extensions],
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
-        skills=profile.skills,
+        skills=[*profile.skills, *more.skills],
+        security_schemes=_schemes(terms),
+        security_requirements=_requirements(terms),
         provider=profile.provider,
         documentation_url=profile.documentation_url,
         icon_url=profile.icon_url,
     )
 
 
-def fleet_card(profiles: list[Profile], base: str, version: str) -> AgentCard:
+def has_extended(profile: Profile, terms: Terms) -> bool:
+    """Only for callers who are known."""
+    return profile.extended is not None and bool(terms.schemes)
+
+
+def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = OPEN) -> AgentCard:
     """The card of the host as such: its members are its interfaces and its skills."""
     skill = AgentSkill(
         id="fleet",
@@ -87,12 +138,26 @@ def fleet_card(profiles: list[Profile], base: str, version: str) -> AgentCard:
             interface for profile in profiles for interface in _interfaces(profile.id, f"{base}/agents/{profile.id}")
         ],
         capabilities=AgentCapabilities(
-            streaming=True, push_notifications=True, extended_agent_card=False, extensions=[*HOST_EXTENSIONS, members]
+            streaming=True,
+            push_notifications=True,
+            extended_agent_card=False,
+            extensions=[*host_extensions(terms.tenants), members],
         ),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[skill],
+        security_schemes=_schemes(terms),
+        security_requirements=_requirements(terms),
     )
+
+
+def fleet_block(profiles: list[Profile], base: str) -> dict[str, object]:
+    """What the fleet's card says beyond A2A: where each member is."""
+    members = [
+        {"name": profile.id, "supportedInterfaces": _interfaces(profile.id, f"{base}/agents/{profile.id}")}
+        for profile in profiles
+    ]
+    return {FLEET_BLOCK: {"agents": members}}
 
 
 def directory(profiles: list[Profile], base: str) -> bytes:
@@ -118,3 +183,29 @@ def _interfaces(agent: str, base: str) -> list[AgentInterface]:
         AgentInterface(url=base, protocol_binding=binding, protocol_version=PROTOCOL_VERSION, tenant=agent)
         for binding in BINDINGS
     ]
+
+
+def _schemes(terms: Terms) -> dict[str, SecurityScheme]:
+    said = terms.description
+    known = {
+        "bearer": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="Bearer", description=said)),
+        "apiKey": SecurityScheme(
+            api_key_security_scheme=APIKeySecurityScheme(location="header", name="X-API-Key", description=said)
+        ),
+        "jwt": SecurityScheme(
+            open_id_connect_security_scheme=OpenIdConnectSecurityScheme(
+                open_id_connect_url=terms.openid_url, description=said
+            )
+        )
+        if terms.openid_url
+        else SecurityScheme(
+            http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="Bearer", bearer_format="JWT", description=said)
+        ),
+        "mtls": SecurityScheme(mtls_security_scheme=MutualTlsSecurityScheme(description=said)),
+    }
+    return {scheme: known[scheme] for scheme in terms.schemes if scheme in known}
+
+
+def _requirements(terms: Terms) -> list[SecurityRequirement]:
+    """One object for each scheme: they are alternatives."""
+    return [SecurityRequirement(schemes={scheme: StringList()}) for scheme in _schemes(terms)]

@@ -6,13 +6,14 @@ A2AError
 │   ExtensionSupportRequired, VersionNotSupported        A2A's own (section 5.4)
 ├── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError
 │                                                        JSON-RPC's own (section 9.5)
-└── AgentNotFound, RouteNotFound, MethodNotAllowed, Forbidden, PayloadTooLarge, TooManyRequests, Unavailable,
-    Moved, IdempotencyKeyReused, MessageIdMalformed
+└── AgentNotFound, RouteNotFound, MethodNotAllowed, Unauthenticated, Forbidden, PayloadTooLarge, TooManyRequests,
+    Unavailable, Moved, IdempotencyKeyReused, MessageIdMalformed
                                                          the host's
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 DOMAIN = "a2a-protocol.org"
@@ -159,6 +160,17 @@ class MethodNotAllowed(HostError):
 class Forbidden(HostError):
     code, http, grpc, reason, rpc_http = -32023, 403, "PERMISSION_DENIED", "FORBIDDEN", 403
     title = "Forbidden"
+
+
+class Unauthenticated(HostError):
+    """`challenges` are for WWW-Authenticate."""
+
+    code, http, grpc, reason, rpc_http = -32025, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 401
+    title = "A credential is needed"
+
+    def __init__(self, message: str | None = None, *, challenges: Sequence[str] = (), **details: Any) -> None:
+        super().__init__(message, **details)
+        self.challenges = challenges
 
 
 class PayloadTooLarge(HostError):

@@ -12,10 +12,12 @@ from roost.engine.ports import (
     Append,
     DeadLetter,
     Head,
+    Kept,
     Listed,
     ListQuery,
     Move,
     NewTask,
+    Party,
     Position,
     Push,
     PushConfig,
@@ -29,9 +31,11 @@ from roost.engine.ports import (
     Update,
     Usage,
 )
+from roost.engine.stats import size_of, summed
 from roost.protocol.entries import Entry
 from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState
+from roost.stores.memory_identities import MemoryIdentities
 
 
 class _Row:
@@ -40,21 +44,23 @@ class _Row:
         self.head = head
         self.snapshot: Snapshot | None = None
         self.entries: list[Entry] = []
+        self.size = 0
 
 
-class MemoryStore:
+class MemoryStore(MemoryIdentities):
     name = "memory"
     location = "memory (nothing is kept)"
     shared = False
 
     def __init__(self) -> None:
+        super().__init__()
         self.rows: dict[str, _Row] = {}
         self.reserved: dict[bytes, tuple[Reserved, float]] = {}
         """With the time when it runs out."""
         self.pushes: dict[tuple[str, str], Push] = {}
         self.dead: list[DeadLetter] = []
         self.tombstones: dict[str, Tombstone] = {}
-        self.kept: dict[str, Usage] = {}
+        self.kept: dict[tuple[Party, str], Kept] = {}
         self.to_cancel: set[str] = set()
 
     async def open(self) -> None:
@@ -78,6 +84,8 @@ class MemoryStore:
                 return StaleFence(append.task_id)
             again = True
         last = row.entries[-1][:2] if row.entries else (-1, 0)
+        if append.entries and append.entries[-1][:2] > last:
+            row.size += size_of(append)
         row.entries.extend(entry for entry in append.entries if entry[:2] > last)
         if append.head is not None:
             row.head = append.head
@@ -95,9 +103,9 @@ class MemoryStore:
                     self.pushes[key] = push._replace(due=_now_ms(), holder=row.head.worker)
         return None
 
-    async def read_task(self, task_id: str) -> Stored | None:
+    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
         row = self.rows.get(task_id)
-        return None if row is None else _stored(row)
+        return None if row is None or owner not in (None, row.new.scope.owner) else _stored(row)
 
     async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
         row = self.rows.get(task_id)
@@ -296,7 +304,7 @@ class MemoryStore:
     async def agents(self) -> list[str]:
         return sorted({row.new.scope.agent for row in self.rows.values()})
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
         calling = {key[0] for key, push in self.pushes.items() if push.due is not None}
         over = [
             row
@@ -318,18 +326,25 @@ class MemoryStore:
             del self.rows[row.new.id]
             self.pushes = {key: push for key, push in self.pushes.items() if key[0] != row.new.id}
             self.dead = [letter for letter in self.dead if letter.task_id != row.new.id]
-        return len(gone)
+        went = summed(Usage(*row.new.scope, 1, row.size) for row in gone)
+        await self.add_usage([usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in went])
+        return went
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
         return self.tombstones.get(task_id)
 
     async def add_usage(self, deltas: Sequence[Usage]) -> None:
-        for agent, tasks, size in deltas:
-            kept = self.kept.get(agent, Usage(agent, 0, 0))
-            self.kept[agent] = Usage(agent, kept.tasks + tasks, kept.size + size)
+        for tenant, owner, agent, tasks, size in deltas:
+            parties: list[tuple[Party, str]] = [("tenant", tenant), ("owner", owner), ("agent", agent)]
+            for party, name in parties:
+                kept = self.kept.get((party, name), Kept(name, 0, 0))
+                self.kept[party, name] = Kept(name, kept.tasks + tasks, kept.size + size)
 
-    async def usage(self) -> list[Usage]:
-        return list(self.kept.values())
+    async def usage(self) -> list[Kept]:
+        return sorted(kept for (party, _), kept in self.kept.items() if party == "agent")
+
+    async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:
+        return [self.kept[account].size if account in self.kept else 0 for account in accounts]
 
     async def oldest(self) -> int | None:
         return min((row.new.created // 1000 for row in self.rows.values()), default=None)

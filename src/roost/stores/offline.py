@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 from roost.stores import schema
 from roost.stores.sqlite import JOURNAL, LOCK, SQLiteStore, StoreBroken
+from roost.stores.sqlite_reader import Readers
 from roost.stores.sqlite_thread import ThreadCarrier
 from roost.stores.sqlite_writer import reason
 
@@ -36,6 +35,4 @@ class OfflineStore(SQLiteStore):
         self.lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         self.carrier = ThreadCarrier(self.path, self.lock)
         self.to_cancel = set()
-        self.reading = ThreadPoolExecutor(1, thread_name_prefix="sqlite-reader")
-        self.local = threading.local()
-        self.connections = []
+        self.readers = Readers(self.path, 1)

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Sequence
 
 from roost.engine.ports import Append, OutcomeUnknown, Refusal, Scope, StoreUnavailable
+from roost.stores.postgres_accounts import Accounts
 from roost.stores.postgres_commit import COMMIT, arguments, digest, refusals
+from roost.stores.postgres_identities import TokensAndKeys
 from roost.stores.postgres_leases import WorkerLeases
 from roost.stores.postgres_pool import CALL_S, TRIES, Pool, Target, back_off
 from roost.stores.postgres_pushes import PushCursors
@@ -31,7 +33,7 @@ ADD_SCOPE = "INSERT INTO scopes (digest, tenant, owner, agent) VALUES ($1, $2, $
 PROBE = "UPDATE meta SET value = value + 1 WHERE key = 'probes' RETURNING true"
 
 
-class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords):
+class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, Accounts, TokensAndKeys):
     name = "postgresql"
     shared = True
 

@@ -18,9 +18,33 @@ from msgspec import Struct
 from roost.stores.postgres_pool import Target
 from roost.stores.postgres_schema import VERSION, migrate
 
-TABLES = ("scopes", "tasks", "segments", "reservations", "pushes", "dead_letters", "tombstones", "usage")
-"""All that is kept. Leases are not: after a restore no worker is alive."""
+TABLES = (
+    "scopes",
+    "tasks",
+    "segments",
+    "reservations",
+    "pushes",
+    "dead_letters",
+    "tombstones",
+    "usage",
+    "kept",
+    "tokens",
+    "signing_keys",
+    "audit",
+)
+"""All that is kept. Leases and what hosts told each other are not: after a restore no worker is alive."""
 NUMBERED = {"scopes": "id", "pushes": "number", "dead_letters": "number"}
+COUNT_ON = """
+    UPDATE meta
+    SET value = CASE key
+        WHEN 'audit' THEN (SELECT coalesce(max(number), 0) FROM audit)
+        ELSE greatest(
+            (SELECT coalesce(max(version), 0) FROM tokens), (SELECT coalesce(max(version), 0) FROM signing_keys)
+        )
+    END
+    WHERE key IN ('audit', 'identities')
+"""
+"""What is made after a restore comes after what was restored."""
 COPY_S = 24 * 3600.0
 
 
@@ -114,6 +138,7 @@ async def _put(url: str, file: Path) -> None:
                     f"SELECT setval(pg_get_serial_sequence('roost.{table}', '{column}'),"
                     f" coalesce((SELECT max({column}) FROM {table}), 0) + 1, false)"
                 )
+            await connection.execute(COUNT_ON)
     except (zipfile.BadZipFile, EOFError) as error:
         raise NoBackup(f"{file} is damaged: {error}") from error
     except target.failures as error:

@@ -41,6 +41,7 @@ READ_TASK = f"""
     {SNAPSHOT}
     WHERE t.id = $1
 """
+READ_OWNED = f"{READ_TASK} AND c.owner = $2"
 
 
 def _segments(task_id: str, seq: str, sub: str, limit: str, counted: str = "count") -> str:
@@ -76,8 +77,11 @@ READ_UPDATES = f"""
 class Reads:
     pool: Pool
 
-    async def read_task(self, task_id: str) -> Stored | None:
-        rows = await self.pool.rows(READ_TASK, to_text(task_id))
+    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
+        if owner is None:
+            rows = await self.pool.rows(READ_TASK, to_text(task_id))
+        else:
+            rows = await self.pool.rows(READ_OWNED, to_text(task_id), to_text(owner))
         return stored_of(rows[0]) if rows else None
 
     async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:

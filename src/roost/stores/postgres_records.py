@@ -1,11 +1,12 @@
-"""What PostgreSQL keeps besides the journal: reservations, the account of what is there, and tombstones."""
+"""What PostgreSQL keeps besides the journal: reservations and tombstones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from roost.engine.ports import Reserved, Scope, Tombstone, Usage
+from roost.engine.stats import summed
+from roost.stores.postgres_accounts import ADD_TO_KEPT, SIZE
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text
 from roost.stores.postgres_schema import OVER
@@ -50,37 +51,36 @@ DOOMED = f"""
     LIMIT $2
     FOR UPDATE OF t SKIP LOCKED
 """
-BURY = """
+BURY = f"""
     WITH doomed AS (
         SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS d (id, seq, chain)
     ), segments_gone AS (
-        DELETE FROM segments WHERE task_id = ANY ($1::text[])
+        DELETE FROM segments WHERE task_id = ANY ($1::text[]) RETURNING task_id, {SIZE} AS size
     ), pushes_gone AS (
         DELETE FROM pushes WHERE task_id = ANY ($1::text[])
     ), letters_gone AS (
         DELETE FROM dead_letters WHERE task_id = ANY ($1::text[])
     ), gone AS (
         DELETE FROM tasks t USING doomed d WHERE t.id = d.id RETURNING t.id, t.scope, t.state, t.status_time
-    )
-    INSERT INTO tombstones (task_id, scope, state, status_time, seq, chain, pruned)
-    SELECT g.id, g.scope, g.state, g.status_time, d.seq, d.chain, now_ms()
-    FROM gone g
-    JOIN doomed d ON d.id = g.id
+    ), buried AS (
+        INSERT INTO tombstones (task_id, scope, state, status_time, seq, chain, pruned)
+        SELECT g.id, g.scope, g.state, g.status_time, d.seq, d.chain, now_ms()
+        FROM gone g
+        JOIN doomed d ON d.id = g.id
+    ), deltas AS (
+        SELECT c.tenant, c.owner, c.agent, -count(*) AS tasks, -coalesce(sum(s.size), 0)::bigint AS size
+        FROM gone g
+        JOIN scopes c ON c.id = g.scope
+        LEFT JOIN (SELECT task_id, sum(size) AS size FROM segments_gone GROUP BY task_id) s ON s.task_id = g.id
+        GROUP BY c.id
+    ), accounted AS ({ADD_TO_KEPT})
+    SELECT tenant, owner, agent, -tasks, -size FROM deltas
 """
 READ_TOMBSTONE = """
     SELECT c.tenant, c.owner, c.agent, t.state, t.status_time, t.seq, t.chain, t.pruned
     FROM tombstones t
     JOIN scopes c ON c.id = t.scope
     WHERE t.task_id = $1
-"""
-ADD_USAGE = """
-    INSERT INTO usage AS u (agent, tasks, size)
-    SELECT d.agent, sum(d.tasks), sum(d.size)
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS d (agent, tasks, size)
-    GROUP BY d.agent
-    ORDER BY d.agent
-    ON CONFLICT (agent) DO UPDATE
-    SET tasks = u.tasks + EXCLUDED.tasks, size = u.size + EXCLUDED.size
 """
 OLDEST = "SELECT min(created) FROM (SELECT created FROM tasks ORDER BY id LIMIT 1000) found"
 """Ids are UUIDs in the order of time, so the oldest is among the first: nothing has to be indexed for this."""
@@ -96,7 +96,7 @@ class KeptRecords:
     async def drop_reservations(self, most: int) -> int:
         return len(await self.pool.rows(DROP_RESERVATIONS, most))
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
         return await self.pool.do(lambda connection: _prune(connection, to_text(agent), before_ms, keep, limit))
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
@@ -106,14 +106,6 @@ class KeptRecords:
         tenant, owner, agent, state, *rest = rows[0]
         scope = Scope(from_text(tenant), from_text(owner), from_text(agent))
         return Tombstone(task_id, scope, STATE_OF[state], *rest)
-
-    async def add_usage(self, deltas: Sequence[Usage]) -> None:
-        columns = [[to_text(delta.agent) for delta in deltas], [delta.tasks for delta in deltas]]
-        await self.pool.rows(ADD_USAGE, *columns, [delta.size for delta in deltas])
-
-    async def usage(self) -> list[Usage]:
-        rows = await self.pool.rows("SELECT agent, tasks, size FROM usage ORDER BY agent")
-        return [Usage(from_text(agent), tasks, size) for agent, tasks, size in rows]
 
     async def agents(self) -> list[str]:
         rows = await self.pool.rows("SELECT DISTINCT agent FROM scopes ORDER BY agent")
@@ -130,18 +122,21 @@ class KeptRecords:
         return None
 
 
-async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
+async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
     async with connection.transaction():
         until = await _until(connection, agent, before_ms, keep)
         if until is None:
-            return 0
+            return []
         condition, args = until
         rows = await connection.fetch(DOOMED.format(until=condition), agent, limit, *args)
         last = [decode_segment(row[1])[-1] for row in rows]
-        await connection.execute(
+        went = await connection.fetch(
             BURY, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
         )
-        return len(rows)
+        return summed(
+            Usage(from_text(tenant), from_text(owner), from_text(name), tasks, size)
+            for tenant, owner, name, tasks, size in went
+        )
 
 
 async def _until(

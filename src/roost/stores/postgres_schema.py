@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from roost.protocol.states import TERMINAL
+from roost.stores.postgres_accounts import ACCOUNTS
 from roost.stores.postgres_commit import COMMIT_FUNCTION
+from roost.stores.postgres_identities import IDENTITIES
 from roost.stores.schema import ACTIVE, CODE_OF, UNLISTED, NewerSchema
 
 OVER = f"state IN ({', '.join(str(CODE_OF[state]) for state in sorted(TERMINAL, key=CODE_OF.__getitem__))})"
@@ -226,7 +228,10 @@ class Step(NamedTuple):
     """The oldest schema whose release can work with a database that has taken this step."""
 
 
-STEPS = (Step((*TABLES, *CLOCKS, COMMIT_FUNCTION, TAKE_TURN_FUNCTION, MOVE_PUSHES_FUNCTION), readable=1),)
+STEPS = (
+    Step((*TABLES, *CLOCKS, COMMIT_FUNCTION, TAKE_TURN_FUNCTION, MOVE_PUSHES_FUNCTION), readable=1),
+    Step((*IDENTITIES, *ACCOUNTS), readable=1),
+)
 VERSION = len(STEPS)
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import TaskState
 
-VERSION = 2
+VERSION = 3
 
 CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
@@ -126,6 +126,67 @@ STEPS: tuple[tuple[str, ...], ...] = (
             tasks INTEGER NOT NULL,
             size INTEGER NOT NULL
         ) WITHOUT ROWID""",
+    ),
+    (
+        # `version`: what meta's `identities` was raised to by the row's last change.
+        """CREATE TABLE tokens (
+            id TEXT PRIMARY KEY,
+            version INTEGER NOT NULL,
+            digest BLOB NOT NULL UNIQUE,
+            name TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            tenants TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            created INTEGER NOT NULL,
+            expires INTEGER,
+            revoked INTEGER
+        ) WITHOUT ROWID""",
+        "CREATE INDEX tokens_by_version ON tokens (version)",
+        """CREATE TABLE signing_keys (
+            agent TEXT NOT NULL,
+            kid TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            alg TEXT NOT NULL,
+            public BLOB NOT NULL,
+            sealed BLOB NOT NULL,
+            created INTEGER NOT NULL,
+            until INTEGER,
+            retired INTEGER,
+            PRIMARY KEY (agent, kid)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX signing_keys_by_version ON signing_keys (version)",
+        "CREATE UNIQUE INDEX signing_keys_current ON signing_keys (agent) WHERE until IS NULL",
+        "INSERT INTO meta VALUES ('identities', 0)",
+        # AUTOINCREMENT: a number is not used again, whatever was deleted.
+        """CREATE TABLE audit (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            time INTEGER NOT NULL,
+            actor TEXT NOT NULL,
+            action TEXT NOT NULL,
+            target TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            address TEXT NOT NULL
+        )""",
+        # Takes the place of `usage`, which stays for older releases. They count otherwise, so it begins anew.
+        """CREATE TABLE kept (
+            party TEXT NOT NULL,
+            name TEXT NOT NULL,
+            tasks INTEGER NOT NULL,
+            size INTEGER NOT NULL,
+            PRIMARY KEY (party, name)
+        ) WITHOUT ROWID""",
+        """WITH sizes AS MATERIALIZED (
+            SELECT task_id, sum(length(entries) + ifnull(length(body), 0) + ifnull(length(artifacts), 0)) AS size
+            FROM segments GROUP BY task_id
+        ), scoped AS MATERIALIZED (
+            SELECT tenant, owner, agent, count(*) AS tasks, ifnull(sum(size), 0) AS size
+            FROM tasks JOIN scopes ON scopes.id = tasks.scope LEFT JOIN sizes ON sizes.task_id = tasks.id
+            GROUP BY tasks.scope
+        )
+        INSERT INTO kept
+            SELECT 'tenant', tenant, sum(tasks), sum(size) FROM scoped GROUP BY tenant
+            UNION ALL SELECT 'owner', owner, sum(tasks), sum(size) FROM scoped GROUP BY owner
+            UNION ALL SELECT 'agent', agent, sum(tasks), sum(size) FROM scoped GROUP BY agent""",
     ),
 )
 

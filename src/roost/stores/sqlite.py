@@ -1,55 +1,54 @@
 """The journal in one SQLite file: WAL, synchronous=FULL, one writer that commits in groups.
 
 One host process per file: an flock on `journal.lock` is the lease. The writer (sqlite_writer.py)
-has a connection of its own, in a process or a thread; readers have theirs and hold no
-transaction between calls. The SQL is in sqlite_tasks.py, sqlite_pushes.py and sqlite_records.py,
-what the store knows of reservations in sqlite_reserved.py.
+has a connection of its own, in a process or a thread; readers (sqlite_reader.py) have theirs.
+The SQL is in sqlite_tasks.py, sqlite_pushes.py, sqlite_records.py and sqlite_identities.py, what
+the store knows of reservations in sqlite_reserved.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
 
 from roost.engine.ports import (
     Adopted,
     Append,
     DeadLetter,
+    Kept,
     Listed,
     ListQuery,
     Move,
+    Party,
     Position,
     Push,
     PushConfig,
     Refusal,
     Reserved,
     Stored,
-    StoreUnavailable,
     Tombstone,
     Update,
     Usage,
 )
+from roost.engine.stats import summed
+from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
 from roost.protocol.entries import Entry
 from roost.stores import schema
+from roost.stores import sqlite_identities as identities
 from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_reserved as reservations
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite_process import ProcessCarrier
-from roost.stores.sqlite_reserved import Deeds, Ledger, Numbered
+from roost.stores.sqlite_reader import Readers
+from roost.stores.sqlite_reserved import Deeds, Ledger
 from roost.stores.sqlite_thread import ThreadCarrier
 from roost.stores.sqlite_writer import connect, reason
-
-T = TypeVar("T")
 
 READERS = 2
 LOCK_WAIT_S = 2.0
@@ -89,18 +88,14 @@ class SQLiteStore:
             raise
         self.ledger = Ledger(taken, Deeds(self._write, self._read_reserved, self._confirm_reserved))
         self.to_cancel: set[str] = set()
-        self.reading = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
-        self.local = threading.local()
-        self.connections: list[sqlite3.Connection] = []
+        self.readers = Readers(self.path, READERS)
 
     async def open(self) -> None:
         """It is open: who cannot have the folder is told when the store is made."""
 
     async def close(self) -> None:
         await self.carrier.close()
-        self.reading.shutdown()
-        for connection in self.connections:
-            connection.close()
+        self.readers.close()
         os.close(self.lock)
 
     # Journal
@@ -108,20 +103,20 @@ class SQLiteStore:
     async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
         return await self.ledger.commit(group)
 
-    async def read_task(self, task_id: str) -> Stored | None:
-        return await self._read(tasks.read_task, task_id)
+    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
+        return await self.readers.do(tasks.read_task, task_id, owner)
 
     async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
-        return await self._read(tasks.read_entries, task_id, after, limit, wire, sub)
+        return await self.readers.do(tasks.read_entries, task_id, after, limit, wire, sub)
 
     async def read_internal(self, task_id: str) -> list[Entry]:
-        return await self._read(tasks.read_internal, task_id)
+        return await self.readers.do(tasks.read_internal, task_id)
 
     async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
-        return await self._read(tasks.read_updates, positions, limit)
+        return await self.readers.do(tasks.read_updates, positions, limit)
 
     async def list_tasks(self, query: ListQuery) -> Listed:
-        return await self._read(tasks.list_tasks, query)
+        return await self.readers.do(tasks.list_tasks, query)
 
     async def probe(self) -> None:
         await self.carrier.do("probe")
@@ -139,7 +134,7 @@ class SQLiteStore:
         return adopted
 
     async def mine(self, worker: str, limit: int) -> list[Adopted]:
-        return await self._read(tasks.mine, worker, limit)
+        return await self.readers.do(tasks.mine, worker, limit)
 
     async def take_turn(self, task_id: str) -> str | None:
         return None
@@ -148,7 +143,7 @@ class SQLiteStore:
         self.to_cancel.add(task_id)
 
     async def asked_to_cancel(self, worker: str) -> list[str]:
-        active = await self._read(tasks.active_of, list(self.to_cancel))
+        active = await self.readers.do(tasks.active_of, list(self.to_cancel))
         self.to_cancel.intersection_update(active)
         return [task_id for task_id, holder in active.items() if holder == worker]
 
@@ -158,13 +153,13 @@ class SQLiteStore:
         return await self.ledger.read(key)
 
     async def drop_reservations(self, most: int) -> int:
-        dropped = await self._drop(await self._read(reservations.expired))
+        dropped = await self._drop(await self.readers.do(reservations.expired))
         over = len(self.ledger.rows) - most
         if over > 0:
-            dropped += await self._drop(await self._read(reservations.first, over))
+            dropped += await self._drop(await self.readers.do(reservations.first, over))
         return dropped
 
-    async def _drop(self, rows: Sequence[Numbered]) -> int:
+    async def _drop(self, rows: Sequence[reservations.Numbered]) -> int:
         dropped = 0
         for start in range(0, len(rows), DROPPED_AT_ONCE):
             some = rows[start : start + DROPPED_AT_ONCE]
@@ -177,7 +172,7 @@ class SQLiteStore:
         return stale
 
     async def _read_reserved(self, ids: Sequence[int]) -> dict[int, reservations.Row]:
-        return await self._read(reservations.read_rows, ids)
+        return await self.readers.do(reservations.read_rows, ids)
 
     async def _confirm_reserved(self, ids: Sequence[int]) -> list[int]:
         there: list[int] = await self.carrier.do("confirm_reserved", ids)
@@ -189,7 +184,7 @@ class SQLiteStore:
         return bool(await self.carrier.do("put_push", config, worker))
 
     async def read_pushes(self, task_id: str) -> list[Push]:
-        return await self._read(pushes.read_pushes, task_id)
+        return await self.readers.do(pushes.read_pushes, task_id)
 
     async def delete_push(self, task_id: str, config_id: str) -> bool:
         return bool(await self.carrier.do("delete_push", task_id, config_id))
@@ -203,40 +198,43 @@ class SQLiteStore:
         return moved
 
     async def list_pushes(self, *, failing: bool, limit: int) -> list[Push]:
-        return await self._read(pushes.list_pushes, failing, limit)
+        return await self.readers.do(pushes.list_pushes, failing, limit)
 
     async def list_dead(self, limit: int) -> list[DeadLetter]:
-        return await self._read(pushes.list_dead, limit)
+        return await self.readers.do(pushes.list_dead, limit)
 
     async def retry_pushes(self, task_id: str | None, config_id: str | None) -> int:
         return int(await self.carrier.do("retry_pushes", task_id, config_id))
 
     async def outbox(self) -> tuple[int, int]:
-        return await self._read(pushes.outbox)
+        return await self.readers.do(pushes.outbox)
 
     # Records
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> int:
-        graves = await self._read(records.doomed, agent, before_ms, keep, limit)
-        pruned = 0
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+        graves = await self.readers.do(records.doomed, agent, before_ms, keep, limit)
+        went: list[Usage] = []
         for start in range(0, len(graves), PRUNED_AT_ONCE):
-            pruned += await self.carrier.do("bury", graves[start : start + PRUNED_AT_ONCE])
-        return pruned
+            went += await self.carrier.do("bury", graves[start : start + PRUNED_AT_ONCE])
+        return summed(went)
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
-        return await self._read(records.read_tombstone, task_id)
+        return await self.readers.do(records.read_tombstone, task_id)
 
     async def add_usage(self, deltas: Sequence[Usage]) -> None:
         await self.carrier.do("add_usage", deltas)
 
-    async def usage(self) -> list[Usage]:
-        return await self._read(records.usage)
+    async def usage(self) -> list[Kept]:
+        return await self.readers.do(records.usage)
+
+    async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:
+        return await self.readers.do(records.stored_bytes, accounts)
 
     async def agents(self) -> list[str]:
-        return await self._read(records.agents)
+        return await self.readers.do(records.agents)
 
     async def oldest(self) -> int | None:
-        return await self._read(records.oldest)
+        return await self.readers.do(records.oldest)
 
     def free_bytes(self) -> int | None:
         space = os.statvfs(self.folder)
@@ -248,24 +246,32 @@ class SQLiteStore:
         except FileNotFoundError:
             return 0
 
-    # On a reader's thread
+    # Identities
 
-    async def _read(self, work: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.reading, self._guarded, work, *args)
+    async def read_identities(self, after: int) -> Changes:
+        return await self.readers.do(identities.read_identities, after)
 
-    def _guarded(self, work: Callable[..., T], *args: Any) -> T:
-        try:
-            return work(self._reader(), *args)
-        except sqlite3.Error as error:
-            raise StoreUnavailable(reason(self.path, error)) from error
+    async def add_token(self, token: Token) -> bool:
+        return bool(await self.carrier.do("add_token", token))
 
-    def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self.local, "connection", None)
-        if connection is None:
-            connection = self.local.connection = connect(self.path)
-            connection.execute("PRAGMA query_only = 1")
-            self.connections.append(connection)
-        return connection
+    async def revoke_token(self, token_id: str, at: int) -> Token | None:
+        token: Token | None = await self.carrier.do("revoke_token", token_id, at)
+        return token
+
+    async def add_key(self, key: SigningKey, replacing: str | None, until: int) -> bool:
+        return bool(await self.carrier.do("add_key", key, replacing, until))
+
+    async def retire_key(self, agent: str, kid: str, at: int) -> bool:
+        return bool(await self.carrier.do("retire_key", agent, kid, at))
+
+    async def write_audit(self, lines: Sequence[Audited], keep: int) -> None:
+        await self.carrier.do("write_audit", lines, keep)
+
+    async def read_audit(self, before: int | None, limit: int) -> list[Numbered]:
+        return await self.readers.do(identities.read_audit, before, limit)
+
+    async def share(self, worker: str, figures: bytes) -> dict[str, bytes]:
+        return {}
 
 
 def lock_folder(folder: Path) -> int:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from roost.engine.ports import Scope, Tombstone, Usage
+from roost.engine.ports import Kept, Party, Scope, Tombstone, Usage
 from roost.protocol.entries import NO_CHAIN
 from roost.stores.schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED
 from roost.stores.sqlite_pushes import now_ms
@@ -71,8 +71,8 @@ def _grave(connection: sqlite3.Connection, task_id: str) -> Grave:
     return Grave(task_id, 0, NO_CHAIN) if last is None else Grave(task_id, last.seq, last.chain)
 
 
-def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> int:
-    """Leave a tombstone for each and delete the rest of it; how many."""
+def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> list[Usage]:
+    """Leave a tombstone for each and delete the rest of it; what went, by scope."""
     now = now_ms()
     ids = [grave.task_id for grave in graves]
     connection.executemany(
@@ -80,9 +80,24 @@ def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> int:
         f" WHERE id = ? AND place <> {ACTIVE}",
         [(grave.seq, grave.chain, now, grave.task_id) for grave in graves],
     )
+    went = _weigh(connection, ids)
+    add_usage(connection, [usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in went])
     for table in ("segments", "pushes", "dead_letters"):
         connection.execute(f"DELETE FROM {table} WHERE task_id IN ({marks(ids)})", ids)
-    return connection.execute(f"DELETE FROM tasks WHERE id IN ({marks(ids)})", ids).rowcount
+    connection.execute(f"DELETE FROM tasks WHERE id IN ({marks(ids)})", ids)
+    return went
+
+
+def _weigh(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Usage]:
+    """What there is of these tasks, by scope."""
+    size = "length(entries) + ifnull(length(body), 0) + ifnull(length(artifacts), 0)"
+    rows = connection.execute(
+        "SELECT tenant, owner, agent, count(*),"
+        f" sum(ifnull((SELECT sum({size}) FROM segments WHERE task_id = t.id), 0))"
+        f" FROM tasks t JOIN scopes ON scopes.id = t.scope WHERE t.id IN ({marks(ids)}) GROUP BY scopes.id",
+        ids,
+    )
+    return [Usage(*row) for row in rows]
 
 
 def read_tombstone(connection: sqlite3.Connection, task_id: str) -> Tombstone | None:
@@ -96,14 +111,27 @@ def read_tombstone(connection: sqlite3.Connection, task_id: str) -> Tombstone | 
 
 def add_usage(connection: sqlite3.Connection, deltas: Sequence[Usage]) -> None:
     connection.executemany(
-        "INSERT INTO usage VALUES (?, ?, ?)"
+        "INSERT INTO kept (party, name, tasks, size) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks, size = size + excluded.size",
-        deltas,
+        [
+            (party, name, delta.tasks, delta.size)
+            for delta in deltas
+            for party, name in zip(Scope._fields, delta, strict=False)
+        ],
     )
 
 
-def usage(connection: sqlite3.Connection) -> list[Usage]:
-    return [Usage(*row) for row in connection.execute("SELECT agent, tasks, size FROM usage")]
+def usage(connection: sqlite3.Connection) -> list[Kept]:
+    rows = connection.execute("SELECT name, tasks, size FROM kept WHERE party = 'agent' ORDER BY name")
+    return [Kept(*row) for row in rows]
+
+
+def stored_bytes(connection: sqlite3.Connection, accounts: Sequence[tuple[Party, str]]) -> list[int]:
+    found = (
+        connection.execute("SELECT size FROM kept WHERE party = ? AND name = ?", account).fetchone()
+        for account in accounts
+    )
+    return [0 if row is None else int(row[0]) for row in found]
 
 
 def agents(connection: sqlite3.Connection) -> list[str]:

@@ -34,12 +34,12 @@ SETTLED = [code for code in STATE_OF if code > 2]
 decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
 
 
-def read_task(connection: sqlite3.Connection, task_id: str) -> Stored | None:
+def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None) -> Stored | None:
     row = connection.execute(
         f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts, tenant, owner, agent"
-        " FROM tasks t JOIN scopes ON scopes.id = t.scope"
-        f" LEFT JOIN segments s ON s.rowid = ({SNAPSHOT}) WHERE t.id = ?",
-        (task_id,),
+        " FROM tasks t CROSS JOIN scopes ON scopes.id = t.scope"
+        f" LEFT JOIN segments s ON s.rowid = ({SNAPSHOT}) WHERE t.id = ? AND owner = ifnull(?, owner)",
+        (task_id, owner),
     ).fetchone()
     return None if row is None else _stored(row, Scope(*row[12:]))
 

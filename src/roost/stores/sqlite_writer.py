@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from roost.engine.ports import Append, Head, PushConfig, Reservation, Scope, StoreUnavailable
-from roost.stores import sqlite_pushes, sqlite_records, sqlite_reserved, sqlite_tasks
+from roost.stores import sqlite_identities, sqlite_pushes, sqlite_records, sqlite_reserved, sqlite_tasks
 from roost.stores.schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 from roost.stores.sqlite_pushes import now_ms
 
@@ -53,6 +53,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         sqlite_pushes.retry_pushes,
         sqlite_records.bury,
         sqlite_records.add_usage,
+        sqlite_identities.add_token,
+        sqlite_identities.revoke_token,
+        sqlite_identities.add_key,
+        sqlite_identities.retire_key,
+        sqlite_identities.write_audit,
     )
 }
 """What a writer does beside `commit` and `probe`: each in a transaction of its own."""

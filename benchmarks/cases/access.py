@@ -1,0 +1,105 @@
+"""What it costs to know who is calling, and to serve a signed card."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+
+from benchmarks import servers
+from benchmarks.bench import Bench, Outcome, Series, Stopwatch, ratios, row
+from benchmarks.load import Closed
+from benchmarks.stats import AtLeast, AtMost, NoBar
+from roost.doors.access import SCHEMES, Access, Rules
+from roost.doors.http import Request
+from roost.engine.ports import Limits, Profile
+from roost.identity.audit import AuditLog
+from roost.identity.roster import Roster
+from roost.identity.tokens import ISSUER, Wish, make_token
+from roost.stores.memory import MemoryStore
+
+SEND = "/message:send"
+CARD = "/.well-known/agent-card.json"
+CHECKS = 20_000
+
+
+def run(bench: Bench) -> Outcome:
+    folder = bench.sub_folder("access")
+    secret = make_token(Wish("bench", ["agent:*"])).secret
+    with ExitStack() as stack:
+        opened = stack.enter_context(servers.roost(folder))
+        closed = stack.enter_context(servers.roost_with_token(folder, secret))
+        stub = stack.enter_context(servers.stub(folder))
+        size = len(closed.get(closed.base + CARD)[1])
+        sends: dict[str, list[float]] = {opened.name: [], closed.name: []}
+        cpu: dict[str, list[float]] = {opened.name: [], closed.name: []}
+        cards: dict[str, list[float]] = {closed.name: [], stub.name: []}
+        checks: list[float] = []
+        places = {closed.name: closed.base + CARD, stub.name: f"/{size}"}
+        for server in (opened, closed):
+            bench.warm(server, SEND, "1", server.token)
+        for _ in bench.each_round():
+            for server in (opened, closed):
+                with Stopwatch(server) as watch:
+                    job = Closed(server.port, server.base + SEND, "1", seconds=bench.seconds, token=server.token)
+                    result = bench.load(job)
+                sends[server.name].append(result.rate)
+                cpu[server.name].append(watch.cpu_s / result.timed * 1e6)
+                bench.say(f"    {server.name:12} {result.rate:9,.0f} sends/s, {cpu[server.name][-1]:,.0f} us CPU each")
+            for server in (closed, stub):
+                result = bench.load(Closed(server.port, places[server.name], seconds=bench.seconds))
+                cards[server.name].append(result.rate)
+                bench.say(f"    {server.name:12} {result.rate:9,.0f} cards/s of {size} bytes")
+            checks.append(asyncio.run(check_us(secret)))
+            bench.say(f"    a check      {checks[-1]:9.1f} us")
+    shares = ratios(cards[closed.name], cards[stub.name])
+    both = (opened, closed)
+    return Outcome(
+        [
+            row("check of a bearer token, share of a send's CPU time", AtMost(0.1), ratios(checks, cpu[opened.name])),
+            row("authenticated message:send, ratio to open", NoBar(), ratios(sends[closed.name], sends[opened.name])),
+            row("signed card, share of the no-engine limit", AtLeast(0.5, 0.8), shares),
+        ],
+        [Series("check of a bearer token", "Roost", "us", checks, drawn=False)]
+        + [Series("message:send, open or with a token", each.label, "/s", sends[each.name]) for each in both]
+        + [Series("message:send, CPU, open or with a token", each.label, "us", cpu[each.name]) for each in both]
+        + [Series("agent card", each.label, "/s", cards[each.name]) for each in (closed, stub)],
+    )
+
+
+async def check_us(secret: str) -> float:
+    """Microseconds from a request's headers to the principal that may call the agent."""
+    store = MemoryStore()
+    await store.add_token(make_token(Wish("bench", ["agent:*"]), secret).token)
+    roster = Roster(store, whole_tenant=False)
+    await roster.refresh()
+    rules = Rules(True, frozenset(SCHEMES), (), (), False, 20, False)
+    access = Access(roster, rules, AuditLog(store), None)
+    profile = Profile(
+        id="bench",
+        name="bench",
+        description="",
+        version="1",
+        skills=[],
+        input_modes=[],
+        output_modes=[],
+        extensions=[],
+        provider=None,
+        documentation_url=None,
+        icon_url=None,
+        streaming=True,
+        direct=False,
+        parallel=False,
+        resume=True,
+        announce=True,
+        limits=Limits(),
+    )
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {secret}".encode()), (b"a2a-version", b"1.0")]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
+    request = Request(scope, None, None, "/")  # type: ignore[arg-type]  # nobody reads or answers it
+    principal = await access.for_agent(request, profile)
+    assert principal.issuer == ISSUER
+    start = time.perf_counter()
+    for _ in range(CHECKS):
+        await access.for_agent(request, profile)
+    return (time.perf_counter() - start) / CHECKS * 1e6

@@ -1,0 +1,43 @@
+"""`roost audit`: who made, revoked, rotated or was refused what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from roost.cli.options import Json
+from roost.cli.output import json_line, note, table
+from roost.cli.store import with_store
+from roost.engine.ids import timestamp
+from roost.engine.ports import Store
+from roost.identity.ports import Numbered
+from roost.protocol.codec import encode
+from roost.settings import Settings
+
+
+def audit(
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """The audit log, the newest first."""
+
+    async def look(store: Store, settings: Settings) -> list[Numbered]:
+        return await store.read_audit(None, limit)
+
+    found = with_store(flags, look)
+    if as_json:
+        items = [{"number": n, **line._asdict(), "time": timestamp(line.time * 1000)} for n, line in found]
+        json_line(encode({"items": items}))
+    elif found:
+        heads = ("TIME", "ACTOR", "ACTION", "FROM", "OUTCOME", "TARGET")
+        table(
+            heads,
+            [
+                [timestamp(line.time * 1000), line.actor, line.action, line.address, line.outcome, line.target]
+                for _, line in found
+            ],
+        )
+    else:
+        note("nothing yet")

@@ -1,0 +1,203 @@
+"""What `roost card verify` finds out: fetches a card and the keys that may be believed, and judges the signatures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from roost import egress
+from roost.cli.client import CARD
+from roost.cli.errors import Failed
+from roost.egress import Egress, policy
+from roost.identity.verifying import (
+    MAX_CARD,
+    Fault,
+    Jwk,
+    Unverifiable,
+    Verdict,
+    key_urls,
+    read_card,
+    read_jwks,
+    thumbprint,
+    verify,
+)
+
+VALID = 0
+INVALID = 1
+UNJUDGED = 2
+
+MAX_KEYS = 1024 * 1024
+THUMBPRINT = 43
+"""Characters of SHA-256 in base64url."""
+
+
+class Report(NamedTuple):
+    url: str
+    card: dict[str, Any]
+    verdicts: list[Verdict]
+    trusted: frozenset[str]
+    """Thumbprints."""
+    notes: list[str]
+    """What kept us from having a key."""
+
+    def anchored(self, verdict: Verdict) -> bool:
+        return verdict.valid and verdict.thumbprint in self.trusted
+
+    def conclusion(self) -> tuple[int, str]:
+        """An exit code, and what it means."""
+        valid = [verdict for verdict in self.verdicts if verdict.valid]
+        faults = {verdict.fault for verdict in self.verdicts if not verdict.valid}
+        if not self.verdicts:
+            return UNJUDGED, "The card has no signature: it may be from anyone."
+        if Fault.MISMATCH in faults:
+            return INVALID, "Not valid: the card, or a signature of it, was changed after it was signed."
+        if not valid and faults == {Fault.UNKNOWN_KEY}:
+            return UNJUDGED, "It cannot be judged: the keys that signed it are not at hand. Give them with --jwks."
+        if not valid:
+            return INVALID, "Not valid: it has no signature that could be accepted."
+        if not self.trusted:
+            return VALID, (
+                "Valid. That the key is the agent's is only what its host says: compare the thumbprint with one that"
+                " you have from elsewhere, and give it with --trust-thumbprint."
+            )
+        if not any(self.anchored(verdict) for verdict in valid):
+            return INVALID, "Valid, but none of the keys that you trust made the signatures."
+        return VALID, "Valid, and signed by a key that you trust."
+
+
+def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]) -> Report:
+    for given in thumbprints:
+        if len(given) != THUMBPRINT:
+            raise Failed(f"{given!r} is not a thumbprint: RFC 7638 with SHA-256 has {THUMBPRINT} characters", UNJUDGED)
+    where = card_url(url)
+    trusted_keys = [key for file in trust for key in _read_keys(file)]
+    trusted = frozenset(filter(None, (*thumbprints, *map(thumbprint, trusted_keys))))
+    if trust and not trusted:
+        raise Failed("there is no key in the files of --trust that could be used", UNJUDGED)
+    given_keys = _read_keys(Path(jwks)) if jwks and not _is_url(jwks) else []
+    found = asyncio.run(_fetch(where, jwks))
+    try:
+        card = read_card(found.document)
+        verdicts = verify(found.document, [*trusted_keys, *given_keys, *found.keys])
+    except Unverifiable as error:
+        raise Failed(f"{where}: {error}", UNJUDGED) from None
+    return Report(str(where), card, verdicts, trusted, found.notes)
+
+
+def card_url(text: str) -> httpx.URL:
+    """Where the card is that is meant: below a host or an agent, if it is not the URL of one."""
+    url = _url(text)
+    if "/.well-known/" in url.path or url.path.endswith(".json"):
+        return url
+    return url.copy_with(path=url.path.rstrip("/") + CARD)
+
+
+class _Found(NamedTuple):
+    document: bytes
+    keys: list[Jwk]
+    notes: list[str]
+
+
+async def _fetch(url: httpx.URL, jwks: str) -> _Found:
+    """Nothing is dialled but what the user named, and keys where the card itself is."""
+    typed = [url, _url(jwks)] if _is_url(jwks) else [url]
+    try:
+        allowed = policy(",".join(map(_authority, typed)), "")
+    except ValueError:
+        raise Failed(f"{' or '.join(map(str, typed))} has no host and port that could be called", UNJUDGED) from None
+    client = Egress(allowed)
+    try:
+        document = await _get(client, str(url), MAX_CARD + 1)
+        if jwks:
+            keys = _parsed(jwks, await _get(client, jwks, MAX_KEYS)) if _is_url(jwks) else []
+            return _Found(document, keys, [])
+        return await _with_keys(client, url, document)
+    finally:
+        await client.close()
+
+
+async def _with_keys(client: Egress, url: httpx.URL, document: bytes) -> _Found:
+    keys: list[Jwk] = []
+    notes: list[str] = []
+    try:
+        places = key_urls(read_card(document))
+    except Unverifiable as error:
+        raise Failed(f"{url}: {error}", UNJUDGED) from None
+    for place in places:
+        if not _same_origin(url, place):
+            notes.append(
+                f"the card names keys at {place}, which is not where the card is: they are not fetched."
+                " If you trust that place, give it with --jwks"
+            )
+            continue
+        try:
+            keys += _parsed(place, await _get(client, place, MAX_KEYS))
+        except Failed as error:
+            notes.append(str(error))
+    return _Found(document, keys, notes)
+
+
+async def _get(client: Egress, url: str, limit: int) -> bytes:
+    try:
+        answer = await client.request("GET", url, {"Accept": "application/json", "A2A-Version": "1.0"}, limit=limit)
+    except (egress.Failed, egress.Refused) as error:
+        raise Failed(f"cannot fetch {url}: {error}", UNJUDGED) from None
+    if 300 <= answer.status < 400:
+        where = answer.headers.get("location", "an unnamed place")
+        raise Failed(
+            f"{url} sends on to {where}, and nobody was followed there: give that URL if it is the right one", UNJUDGED
+        )
+    if answer.status != 200:
+        raise Failed(f"there is nothing at {url}: HTTP {answer.status}. Is the URL right?", UNJUDGED)
+    return answer.body
+
+
+def _read_keys(file: Path) -> list[Jwk]:
+    try:
+        return _parsed(str(file), file.read_bytes())
+    except OSError as error:
+        raise Failed(f"cannot read {file}: {error.strerror}", UNJUDGED) from None
+
+
+def _parsed(where: str, data: bytes) -> list[Jwk]:
+    try:
+        return read_jwks(data)
+    except Unverifiable as error:
+        raise Failed(f"{where}: {error}", UNJUDGED) from None
+
+
+def _url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise Failed(f"{text!r} is not a URL: {error}", UNJUDGED) from None
+    if url.userinfo:
+        raise Failed("a URL must not hold a password here", UNJUDGED)
+    if url.scheme not in ("http", "https") or not url.host:
+        raise Failed(f"{text!r} is not a URL that could be called: give http(s)://host[:port][/path]", UNJUDGED)
+    return url
+
+
+def _is_url(text: str) -> bool:
+    return text.lower().startswith(("http://", "https://"))
+
+
+def _authority(url: httpx.URL) -> str:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{host}:{_port(url)}"
+
+
+def _port(url: httpx.URL) -> int | None:
+    return url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def _same_origin(card: httpx.URL, place: str) -> bool:
+    try:
+        url = httpx.URL(place)
+    except httpx.InvalidURL:
+        return False
+    return (url.scheme, url.host, _port(url)) == (card.scheme, card.host, _port(card))

@@ -1,0 +1,150 @@
+"""`roost token`: credentials, in the store itself, so that there is a first one."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from roost.cli.errors import USAGE, Failed
+from roost.cli.options import Json
+from roost.cli.output import json_line, note, table
+from roost.cli.settings import with_settings
+from roost.cli.store import WHERE, me, with_store
+from roost.doors.admin import token_shown
+from roost.engine.ports import Store
+from roost.identity.audit import AuditLog
+from roost.identity.ports import Token
+from roost.identity.scopes import ALL_AGENTS
+from roost.identity.tokens import BadToken, Made, Tokens, Wish, seconds
+from roost.protocol.codec import encode
+from roost.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Tokens: make, list and revoke credentials of this host.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called, and who it stands for.")]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        metavar="SCOPE",
+        show_default=False,
+        help="What it opens: agent:PATTERN, operate, admin, audit, metrics, pty:observe, pty:control. Several times for"
+        " several; agent:* by default.",
+    ),
+]
+Tenants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tenant", metavar="TENANT", show_default=False, help="Its tenant; several times, the first is the default."
+    ),
+]
+Subject = Annotated[
+    str,
+    typer.Option(metavar="SUBJECT", show_default=False, help="Who it stands for, if not its name: they share tasks."),
+]
+Expires = Annotated[
+    str, typer.Option(metavar="TIME", show_default=False, help="When it ends: 90d, 12h, 30m. Never by default.")
+]
+Which = Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")]
+All = Annotated[bool, typer.Option("--all", help="Those that are revoked or expired, too.")]
+
+
+def _create(
+    name: Name,
+    scopes: Scopes = None,
+    tenants: Tenants = None,
+    subject: Subject = "",
+    expires: Expires = "",
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Make a token. It is shown this once; only its hash is kept."""
+    try:
+        wish = Wish(name, scopes or [ALL_AGENTS], tenants or [], subject, seconds(expires) if expires else None)
+    except ValueError as error:
+        raise Failed(f"--expires: {error}", USAGE) from None
+
+    async def create(store: Store, settings: Settings) -> Made:
+        return await Tokens(store, AuditLog(store)).create(wish, me())
+
+    try:
+        made = with_store(flags, create, make=True)
+    except BadToken as error:
+        raise Failed(str(error), USAGE) from None
+    if as_json:
+        json_line(encode({**token_shown(made.token), "token": made.secret}))
+        return
+    print(made.secret)
+    what = f"{' '.join(made.token.scopes)}, tenant {', '.join(made.token.tenants)}"
+    note(f"{made.token.id}: {what}. It is not shown again. A running host takes it within a second or two.")
+
+
+def _list(everything: All = False, as_json: Json = False, **flags: Any) -> None:
+    """The tokens, without their secrets."""
+
+    async def look(store: Store, settings: Settings) -> list[Token]:
+        return (await store.read_identities(0)).tokens
+
+    found = sorted(with_store(flags, look), key=lambda token: token.created)
+    shown = [token for token in found if everything or state(token) == "valid"]
+    if as_json:
+        json_line(encode({"items": [{**token_shown(token), "state": state(token)} for token in shown]}))
+    elif shown:
+        heads = ("ID", "NAME", "SUBJECT", "TENANTS", "EXPIRES", "STATE", "SCOPES")
+        rows = [token_shown(token) for token in shown]
+        table(
+            heads,
+            [
+                [
+                    token.id,
+                    token.name,
+                    token.subject,
+                    ",".join(token.tenants),
+                    str(row["expires"] or "never"),
+                    state(token),
+                    " ".join(token.scopes),
+                ]
+                for token, row in zip(shown, rows, strict=True)
+            ],
+        )
+    else:
+        note("no tokens; `roost token create NAME` makes one")
+    hidden = len(found) - len(shown)
+    if hidden and not as_json:
+        note(f"{hidden} more {'is' if hidden == 1 else 'are'} revoked or expired: --all")
+
+
+def _revoke(which: Which, **flags: Any) -> None:
+    """Revoke a token: no host takes it any more, within 5 s."""
+
+    async def revoke(store: Store, settings: Settings) -> list[Token]:
+        found = [
+            token
+            for token in (await store.read_identities(0)).tokens
+            if which == token.id or (which == token.name and token.revoked is None)
+        ]
+        if len(found) > 1:
+            return found
+        tokens = Tokens(store, AuditLog(store))
+        revoked = await tokens.revoke(found[0].id, me()) if found else None
+        return [] if revoked is None else [revoked]
+
+    found = with_store(flags, revoke)
+    if not found:
+        raise Failed(f"there is no token {which!r}; `roost token list` lists those there are")
+    if len(found) > 1:
+        raise Failed(f"there are {len(found)} tokens called {which!r}: give an id of {', '.join(t.id for t in found)}")
+    print(f"{found[0].id} ({found[0].name}) is revoked: hosts refuse it within 5 s")
+
+
+def state(token: Token) -> str:
+    if token.revoked is not None:
+        return "revoked"
+    return "expired" if token.expires is not None and token.expires <= time.time() * 1000 else "valid"
+
+
+app.command("create")(with_settings(_create, WHERE))
+app.command("list")(with_settings(_list, WHERE))
+app.command("revoke")(with_settings(_revoke, WHERE))

@@ -1,0 +1,97 @@
+"""`roost card verify`: whether the signatures of a card are valid, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roost.cli.options import Json
+from roost.cli.output import json_line, note, one_line
+from roost.protocol.codec import encode
+
+if TYPE_CHECKING:
+    from roost.cli.judge import Report
+    from roost.identity.verifying import Verdict
+
+OUTCOMES = ("valid", "invalid", "unjudged")
+"""By exit code."""
+
+Card = Annotated[str, typer.Argument(metavar="URL", help="Of a card, or of a host or an agent that has one.")]
+Keys = Annotated[
+    str,
+    typer.Option(
+        "--jwks",
+        metavar="FILE_OR_URL",
+        show_default=False,
+        help="Where the public keys are; by default where the card says, if that is on the card's own origin.",
+    ),
+]
+Trust = Annotated[
+    list[Path] | None, typer.Option("--trust", metavar="FILE", help="Keys that you trust (JWKS); repeatable.")
+]
+TrustThumbprint = Annotated[
+    list[str] | None,
+    typer.Option("--trust-thumbprint", metavar="SHA256", help="A key that you trust (RFC 7638); repeatable."),
+]
+
+
+def verify(
+    url: Card, jwks: Keys = "", trust: Trust = None, trust_thumbprint: TrustThumbprint = None, as_json: Json = False
+) -> None:
+    """Verify the signatures of a card, and whether keys that you trust made them.
+
+    Exit code 0: valid, and by a key that you trust if you named any. 1: not so. 2: it cannot be judged.
+    """
+    from roost.cli.judge import judge  # with cryptography that no other command needs
+
+    report = judge(url, jwks, trust or [], trust_thumbprint or [])
+    code, conclusion = report.conclusion()
+    if as_json:
+        signatures = [_described(report, verdict) for verdict in report.verdicts]
+        outcome = {"outcome": OUTCOMES[code], "conclusion": conclusion, "notes": report.notes}
+        json_line(encode({"url": report.url, **outcome, "signatures": signatures}))
+    else:
+        for line in _lines(report):
+            print(line)
+        for text in report.notes:
+            note(text)
+        print(conclusion)
+    raise typer.Exit(code)
+
+
+def _described(report: Report, verdict: Verdict) -> dict[str, object]:
+    return {**verdict._asdict(), "valid": verdict.valid, "anchored": report.anchored(verdict)}
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield _line("Card", f"{report.card.get('name', '')} {report.card.get('version', '')}")
+    yield ""
+    for verdict in report.verdicts:
+        yield _line("Signature", f"{verdict.alg or 'unknown'}, by the key {verdict.kid or 'of no name'}")
+        if verdict.valid:
+            yield _line("Covers", _coverage(verdict))
+            yield _line("Thumbprint", verdict.thumbprint)
+        yield _line("Valid", "yes" if verdict.valid else f"no ({verdict.why})")
+        yield _line("Anchored", _anchor(report, verdict))
+        yield ""
+
+
+def _coverage(verdict: Verdict) -> str:
+    if verdict.covers == "document":
+        return "the whole card"
+    return f"what A2A defines, not {', '.join(verdict.uncovered)}"
+
+
+def _anchor(report: Report, verdict: Verdict) -> str:
+    if report.anchored(verdict):
+        return "yes"
+    if not verdict.valid:
+        return "no (it is not valid)"
+    return "no (its key is none that you trust)" if report.trusted else "no (you have named no key that you trust)"
+
+
+def _line(title: str, text: str) -> str:
+    return f"{title:14}{one_line(text)}"

@@ -1,0 +1,281 @@
+"""Who is calling, and whether they may: from a request's credential to a Principal, or a refusal.
+
+Authorization: Bearer -> Roost's token, or a JWT of the issuer that the operator named
+X-API-Key             -> Roost's token
+client certificate    -> verified by the server's TLS
+Unix socket           -> the user at its other end
+nothing               -> LOCAL, on a host that has no credentials for its agents
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections import Counter
+from functools import lru_cache
+from typing import NamedTuple
+
+from roost.doors.http import Request
+from roost.engine.ports import Profile
+from roost.identity.audit import AuditLog
+from roost.identity.jwks import KeysUnavailable
+from roost.identity.jwt import Claims, Verifier
+from roost.identity.limiter import Windows
+from roost.identity.peers import Peer
+from roost.identity.principal import DEFAULT_TENANT, LOCAL, WHOLE_TENANT, Principal
+from roost.identity.roster import Refused, Roster
+from roost.identity.scopes import ADMIN
+from roost.protocol.errors import A2AError, Forbidden, InvalidParams, TooManyRequests, Unauthenticated, Unavailable
+
+log = logging.getLogger("roost.access")
+
+SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
+API_KEY = b"x-api-key"
+API_KEY_NAME = "X-API-Key"
+TENANT = b"x-tenant-id"
+SECRET_NAMES = frozenset({"access_token", "token", "api_key", "apikey", "x_api_key", "authorization"})
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Rules(NamedTuple):
+    """What the operator has set."""
+
+    required: bool
+    """Nobody is LOCAL, whatever credentials there are."""
+    schemes: frozenset[str]
+    """Those that are accepted."""
+    mtls_scopes: tuple[str, ...]
+    unix_scopes: tuple[str, ...]
+    whole_tenant: bool
+    failures: int
+    """Refused credentials a minute from one address."""
+    open_metrics: bool
+    proxies: tuple[Network, ...] = ()
+    always_open: bool = False
+    """Agents ask for no credential, whatever credentials there are."""
+
+
+class Access:
+    def __init__(self, roster: Roster, rules: Rules, audit: AuditLog, jwt: Verifier | None) -> None:
+        self.roster = roster
+        self.rules = rules
+        self.audit = audit
+        self.jwt = jwt
+        self.failures: Windows[str] = Windows()
+        """By address."""
+        self.refusals: Counter[str] = Counter()
+        """By reason, for metrics."""
+        self.local = LOCAL if not rules.whole_tenant else Principal("roost", "local", owner=WHOLE_TENANT)
+
+    @property
+    def open(self) -> bool:
+        """Agents ask for no credential."""
+        return self.rules.always_open or not (self.rules.required or self.roster.for_agents)
+
+    def schemes_of(self, profile: Profile | None) -> tuple[str, ...]:
+        """What an agent's card declares: the schemes that are enforced for it."""
+        if self.open:
+            return ()
+        own = self.rules.schemes if profile is None or not profile.schemes else self.rules.schemes & {*profile.schemes}
+        return tuple(scheme for scheme in SCHEMES if scheme in own)
+
+    async def for_agent(self, request: Request, profile: Profile) -> Principal:
+        """Whoever may call this agent."""
+        peer: Peer | None = request.scope.get("roost.peer")
+        if self.open and (peer is None or peer.uid is None):
+            principal = self.local
+        else:
+            found = await self._caller(request)
+            if found is None:
+                raise self._unauthenticated(request, "missing", self.schemes_of(profile))
+            principal = found
+            if profile.schemes and principal.scheme not in profile.schemes:
+                raise self._unauthenticated(request, "scheme", self.schemes_of(profile))
+            if not principal.may_call(profile.id):
+                raise self.forbid(request, principal, f"agent:{profile.id}")
+        if TENANT in request.headers:
+            return principal.within(request.header(TENANT), "X-Tenant-Id")
+        return principal
+
+    async def for_scopes(self, request: Request, *scopes: str) -> Principal:
+        """Whoever has one of these scopes; a credential is needed even where agents need none."""
+        principal = await self._caller(request)
+        if principal is None:
+            raise self._unauthenticated(request, "missing", self._all_schemes())
+        if not any(scope in principal.scopes for scope in scopes):
+            raise self.forbid(request, principal, " or ".join(scopes))
+        return principal
+
+    async def for_anyone(self, request: Request) -> Principal:
+        """Whoever has some credential, or needs none."""
+        if self.open:
+            return self.local
+        principal = await self._caller(request)
+        if principal is None:
+            raise self._unauthenticated(request, "missing", self._all_schemes())
+        return principal
+
+    async def for_metrics(self, request: Request) -> None:
+        if not self.open and not self.rules.open_metrics:
+            await self.for_scopes(request, "metrics", ADMIN)
+
+    def forbid(self, request: Request, principal: Principal, needed: str) -> Forbidden:
+        self.refusals["scope"] += 1
+        why = f"needs the scope {needed}"
+        self.audit.refused(principal, f"{request.method} {request.route}", why, self.address(request))
+        return Forbidden(f"this credential has no scope for that: it needs {needed}", metadata={"scope": needed})
+
+    # Credentials
+
+    async def _caller(self, request: Request) -> Principal | None:
+        """Who the credential names, None where there is none; a bad one is never passed over for another."""
+        try:
+            _refuse_doubles(request)
+            if b"authorization" in request.headers:
+                return await self._bearer(request)
+            if API_KEY in request.headers:
+                self._accepts("apiKey")
+                await self.roster.ensure_fresh()
+                return self.roster.find(request.header(API_KEY).strip()).api_key
+            peer: Peer | None = request.scope.get("roost.peer")
+            return None if peer is None else self._peer(peer)
+        except Refused as refused:
+            raise self._unauthenticated(request, refused.reason, self._all_schemes()) from None
+
+    async def _bearer(self, request: Request) -> Principal:
+        scheme, _, secret = request.header(b"authorization").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise Refused("malformed")
+        if self.jwt is not None and "jwt" in self.rules.schemes and "." in secret and not self.roster.has(secret):
+            claims = self.jwt.known(secret)
+            if claims is None:
+                self._slow_down(request)
+                claims = await self._verified(self.jwt, secret)
+            return _jwt_principal(self.jwt.issuer.issuer, claims, self.rules.whole_tenant)
+        self._accepts("bearer")
+        await self.roster.ensure_fresh()
+        return self.roster.find(secret).bearer
+
+    async def _verified(self, verifier: Verifier, token: str) -> Claims:
+        try:
+            return await verifier.verify(token)
+        except KeysUnavailable as error:
+            self.refusals["no keys"] += 1
+            raise Unavailable(f"JWTs cannot be checked now: {error}", retry_after=10) from None
+
+    def _peer(self, peer: Peer) -> Principal | None:
+        rules = self.rules
+        if peer.certificate is not None and "mtls" in rules.schemes:
+            if peer.certificate.not_after <= time.time():
+                raise Refused("expired")
+            return _principal("mtls", peer.certificate.subject, rules.mtls_scopes, rules.whole_tenant)
+        if peer.uid is not None and "unix" in rules.schemes:
+            return _principal("unix", peer.user, rules.unix_scopes, rules.whole_tenant)
+        return None
+
+    def _accepts(self, scheme: str) -> None:
+        if scheme not in self.rules.schemes:
+            raise Refused("scheme")
+
+    def _all_schemes(self) -> tuple[str, ...]:
+        return tuple(scheme for scheme in SCHEMES if scheme in self.rules.schemes)
+
+    # Refusals
+
+    def _unauthenticated(self, request: Request, reason: str, schemes: tuple[str, ...]) -> A2AError:
+        """Count it, log it and put it on record, without the secret."""
+        self.refusals[reason] += 1
+        if reason == "missing":  # a client that asks what is needed; nothing was tried
+            return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
+        address = self.address(request)
+        wait = self.failures.wait(address, self.rules.failures)
+        if wait:
+            return _too_many(wait)
+        self.failures.add(address)
+        log.warning("a credential from %s was refused: %s", address, reason)
+        self.audit.refused(None, f"{request.method} {request.route}", reason, address)
+        said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
+        return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
+
+    def _slow_down(self, request: Request) -> None:
+        """Whoever has failed too often does not make us verify more signatures."""
+        wait = self.failures.wait(self.address(request), self.rules.failures)
+        if wait:
+            self.refusals["too many"] += 1
+            raise _too_many(wait)
+
+    def address(self, request: Request) -> str:
+        """The address of the caller; behind a proxy that is trusted, the one that it names."""
+        client = request.scope.get("client")
+        address: str = client[0] if client else "unix"
+        if self.rules.proxies and b"x-forwarded-for" in request.headers:
+            for hop in reversed(request.header_list(b"x-forwarded-for")):
+                if not _within(address, self.rules.proxies):
+                    break
+                address = hop[:64]
+        return address
+
+
+@lru_cache(4096)
+def _principal(scheme: str, subject: str, scopes: tuple[str, ...], whole_tenant: bool) -> Principal:
+    owner = WHOLE_TENANT if whole_tenant else ""
+    return Principal(scheme, subject, DEFAULT_TENANT, (DEFAULT_TENANT,), scopes, scheme, owner)
+
+
+@lru_cache(4096)
+def _jwt_principal(issuer: str, claims: Claims, whole_tenant: bool) -> Principal:
+    owner = WHOLE_TENANT if whole_tenant else ""
+    return Principal(issuer, claims.subject, claims.tenants[0], claims.tenants, claims.scopes, "jwt", owner)
+
+
+def _refuse_doubles(request: Request) -> None:
+    """Of two such headers a proxy may have looked at the other one."""
+    names = [name for name, _ in request.scope["headers"]]
+    if names.count(b"authorization") > 1 or names.count(API_KEY) > 1:
+        raise Refused("malformed")
+
+
+def refuse_in_query(request: Request) -> None:
+    """A URL is in logs, histories and referrers: no secret belongs in one."""
+    for name in request.query:
+        if name.lower().replace("-", "_") in SECRET_NAMES:
+            raise InvalidParams(
+                f"{name} in the query: a credential does not belong in a URL. Send it in a header, and replace it: it"
+                " may be in logs now",
+                field=name,
+            )
+
+
+def _wanted(schemes: tuple[str, ...]) -> str:
+    words = {
+        "bearer": "Authorization: Bearer <token>",
+        "apiKey": f"{API_KEY_NAME}: <token>",
+        "jwt": "Authorization: Bearer <JWT>",
+        "mtls": "a client certificate",
+        "unix": "the Unix socket of this host",
+    }
+    return ", or ".join(words[scheme] for scheme in schemes) or "none"
+
+
+def _challenges(schemes: tuple[str, ...], reason: str) -> list[str]:
+    bearer = 'Bearer realm="roost"' + (f', error="invalid_token", error_description="{reason}"' if reason else "")
+    found = [bearer] if {"bearer", "jwt"} & {*schemes} else []
+    if "apiKey" in schemes:
+        found.append(f'ApiKey realm="roost", header="{API_KEY_NAME}"')
+    if "mtls" in schemes:
+        found.append('Mutual realm="roost"')
+    return found or ['Bearer realm="roost"']
+
+
+def _too_many(wait: int) -> TooManyRequests:
+    return TooManyRequests(f"too many refused credentials from this address; wait {wait} s", retry_after=wait)
+
+
+def _within(address: str, networks: tuple[Network, ...]) -> bool:
+    try:
+        return any(ipaddress.ip_address(address) in network for network in networks)
+    except ValueError:
+        return False

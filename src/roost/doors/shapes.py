@@ -1,0 +1,188 @@
+"""The shapes of answers that doors write without a struct, for /openapi.json. tests/fuzz compares them with answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from roost.protocol.types import AgentInterface, TaskState
+
+Time = Annotated[datetime, Meta(tz=True)]
+
+
+class Shape(Struct, rename="camel"):
+    pass
+
+
+# Errors, in the form of each surface
+
+
+class FieldViolation(Shape):
+    field: str
+    description: str
+
+
+class ErrorDetail(Shape):
+    """google.rpc.ErrorInfo with reason and domain, or google.rpc.BadRequest with fieldViolations."""
+
+    type: str = field(name="@type")
+    reason: str = ""
+    domain: str = ""
+    metadata: dict[str, str] = {}
+    field_violations: list[FieldViolation] = []
+
+
+class Status(Shape):
+    code: int
+    status: str
+    message: str
+    details: list[ErrorDetail]
+
+
+class RestError(Shape):
+    """google.rpc.Status: an error of the HTTP+JSON binding and of the host's own paths."""
+
+    error: Status
+
+
+class RpcErrorObject(Shape):
+    code: int
+    message: str
+    data: list[ErrorDetail]
+
+
+class RpcError(Shape):
+    jsonrpc: Literal["2.0"]
+    id: str | float | None
+    error: RpcErrorObject
+
+
+class FieldProblem(Shape):
+    field: str
+    message: str
+    code: str
+
+
+class Problem(Shape):
+    """RFC 9457: an error of the admin surface."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    errors: list[FieldProblem] = []
+
+
+# The host's own paths
+
+
+class Commands(Shape):
+    curl: str
+    cli: str
+
+
+class IndexedAgent(Shape):
+    id: str
+    name: str
+    description: str
+    url: str
+    card: str
+    commands: Commands = field(name="try")
+
+
+class Index(Shape):
+    agents: list[IndexedAgent]
+    directory: str
+
+
+class ListedAgent(Shape):
+    name: str
+    description: str
+    card: str
+    supported_interfaces: list[AgentInterface]
+
+
+class Directory(Shape):
+    agents: list[ListedAgent]
+
+
+class KeySet(Shape):
+    """RFC 7517."""
+
+    keys: list[dict[str, Any]]
+
+
+class Health(Shape):
+    """`status`, and where the host is not ready, what is not."""
+
+    status: Literal["alive", "ready", "not ready"]
+    store: str = ""
+    agents: int = 0
+    lease: str = ""
+    disk: str = ""
+    host: str = ""
+
+
+# The admin surface
+
+
+class TokenShown(Shape):
+    id: str
+    name: str
+    subject: str
+    tenants: list[str]
+    scopes: list[str]
+    created: Time
+    expires: Time | None
+    revoked: Time | None
+
+
+class TokenMade(TokenShown):
+    token: str
+    """Its secret, in this answer only."""
+
+
+class TokenList(Shape):
+    items: list[TokenShown]
+
+
+class KeyShown(Shape):
+    agent: str
+    kid: str
+    alg: str
+    created: Time
+    until: Time | None
+    retired: Time | None
+
+
+class KeyList(Shape):
+    items: list[KeyShown]
+
+
+class AuditLine(Shape):
+    number: int
+    time: Time
+    actor: str
+    action: str
+    target: str
+    outcome: str
+    address: str
+
+
+class AuditLines(Shape):
+    items: list[AuditLine]
+
+
+class TaskShown(Shape):
+    id: str
+    agent: str
+    tenant: str
+    owner: str
+    context_id: str
+    state: TaskState
+    created: Time
+    updated: Time
+    worker: str | None

@@ -1,0 +1,202 @@
+"""The keys that sign cards, one current one for each agent and one for the fleet.
+
+    made on first use -> current -> replaced, and goes on until its overlap ends -> retired
+
+During the overlap a card has the signatures of both, so that a client that trusts either is content. A key that is
+retired neither signs nor is published, and its private part is gone. The keys of all agents are mirrored here: feed
+`absorb` with what has changed in the store, and do `sweep` from time to time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Raw, to_builtins
+
+from roost.identity.ports import Changes, Identities, SigningKey
+from roost.identity.seal import Seal, WrongKey
+from roost.identity.signing import ALGORITHMS, FORMS, MAX_SIGNATURES, Signer, make_pair, sign_card, signer
+from roost.protocol.canonical import document_form
+from roost.protocol.codec import encode
+
+log = logging.getLogger("roost.access")
+
+CACHED = 1024
+"""Cards whose signatures are remembered."""
+MAX_SIGNERS = MAX_SIGNATURES // FORMS
+"""The newest keys sign, so that no card has more signatures than verifiers look at."""
+
+
+class NoSuchKey(Exception):
+    pass
+
+
+class CannotRetire(Exception):
+    """It is the current key."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def alive(key: SigningKey, now: int) -> bool:
+    return key.retired is None and (key.until is None or key.until > now)
+
+
+def in_order(keys: Iterable[SigningKey]) -> list[SigningKey]:
+    """By agent; the current key first, then the one that was replaced last."""
+    return sorted(keys, key=lambda key: (key.agent, key.until is not None, -(key.until or 0), -key.created, key.kid))
+
+
+def key_set(keys: Iterable[SigningKey]) -> bytes:
+    """RFC 7517."""
+    return encode({"keys": [Raw(key.public) for key in in_order(keys)]})
+
+
+class Keyring:
+    def __init__(self, store: Identities, seal: Seal, alg: str, clock: Callable[[], int] = now_ms) -> None:
+        if alg not in ALGORITHMS:
+            raise ValueError(f"cards are signed with {' or '.join(ALGORITHMS)}, not with {alg!r}: see card_alg")
+        self.store = store
+        self.seal = seal
+        self.alg = alg
+        self.clock = clock
+        self.version = 0
+        self.by_agent: dict[str, dict[str, SigningKey]] = {}
+        self.next_end: int | None = None
+        """When the next overlap ends."""
+        self.sets: dict[str | None, bytes] = {}
+        self.signatures: OrderedDict[tuple[bytes, str, tuple[str, ...]], list[dict[str, str]]] = OrderedDict()
+
+    # The mirror
+
+    def absorb(self, changes: Changes) -> None:
+        """Changes may come late and twice: what is known of a key's end stays known."""
+        for key in changes.keys:
+            known = self.by_agent.setdefault(key.agent, {})
+            if key.kid not in known or _ended(key) >= _ended(known[key.kid]):
+                known[key.kid] = key
+        if changes.keys:
+            ends = [key.until for key in self.all() if key.retired is None and key.until is not None]
+            self.next_end = min(ends, default=None)
+            self.sets.clear()
+
+    async def refresh(self) -> None:
+        changes = await self.store.read_identities(self.version)
+        self.absorb(changes)
+        self.version = max(self.version, changes.version)
+
+    def all(self) -> list[SigningKey]:
+        """All that there ever were."""
+        return in_order(key for known in self.by_agent.values() for key in known.values())
+
+    def outdated(self) -> bool:
+        """An overlap has ended: a card that was signed before may have a signature too many."""
+        return self.next_end is not None and self.next_end <= self.clock()
+
+    def jwks(self, agent: str | None) -> bytes:
+        """An agent's keys, or the fleet's: those of all agents, and its own."""
+        if self.outdated():
+            self.sets.clear()
+        if agent is not None and agent not in self.by_agent:
+            return key_set([])
+        if agent not in self.sets:
+            now = self.clock()
+            chosen = self.all() if agent is None else self.by_agent[agent].values()
+            self.sets[agent] = key_set(key for key in chosen if alive(key, now))
+        return self.sets[agent]
+
+    # Changes
+
+    async def rotate(self, agent: str, overlap_ms: int) -> SigningKey:
+        """A new current key. The one before goes on for the overlap."""
+        while True:
+            await self.refresh()
+            current = self._current(agent)
+            new = await self._add(agent, None if current is None else current.kid, overlap_ms)
+            if new is not None:
+                await self.refresh()
+                await self.sweep()
+                return new
+
+    async def retire(self, agent: str, kid: str) -> None:
+        """End a key that was replaced. One that is retired stays as it is."""
+        await self.refresh()
+        key = self.by_agent.get(agent, {}).get(kid)
+        whose = f"the agent {agent!r}" if agent else "the fleet"
+        if key is None:
+            raise NoSuchKey(f"{whose} has no key {kid!r}; see the list of keys")
+        if key.until is None:
+            raise CannotRetire(f"{kid} is the current key of {whose}: rotate it first, then retire it")
+        await self.store.retire_key(agent, kid, self.clock())
+        await self.refresh()
+
+    async def sweep(self) -> None:
+        """Retire the keys whose overlap has ended."""
+        now = self.clock()
+        if not self.outdated():
+            return
+        for key in self.all():
+            if key.retired is None and not alive(key, now):
+                await self.store.retire_key(key.agent, key.kid, now)
+        await self.refresh()
+
+    # Signing
+
+    async def signing_keys(self, agent: str) -> list[SigningKey]:
+        """Those that sign the agent's cards now. There is one, even if it has to be made."""
+        if self._current(agent) is None:
+            await self.refresh()
+        if self._current(agent) is None:
+            await self._add(agent, None, 0)  # or another host has, and then that is the key
+            await self.refresh()
+        now = self.clock()
+        return in_order(key for key in self.by_agent[agent].values() if alive(key, now))[:MAX_SIGNERS]
+
+    async def signed(self, card: dict[str, Any], agent: str, jku: str) -> dict[str, Any]:
+        """The card with its signatures. They are made once, as long as card and keys are the same."""
+        keys = await self.signing_keys(agent)
+        about = (sha256(document_form(card)).digest(), jku, tuple(key.kid for key in keys))
+        made = self.signatures.get(about)
+        if made is None:
+            signers = [opened for key in keys if (opened := self._opened(key)) is not None]
+            made = to_builtins(sign_card(card, signers, jku))
+            self.signatures[about] = made
+            if len(self.signatures) > CACHED:
+                self.signatures.popitem(last=False)
+        self.signatures.move_to_end(about)
+        return {**card, "signatures": made}
+
+    def _current(self, agent: str) -> SigningKey | None:
+        return next((key for key in self.by_agent.get(agent, {}).values() if key.until is None), None)
+
+    async def _add(self, agent: str, replacing: str | None, overlap_ms: int) -> SigningKey | None:
+        """None if another key has become current meanwhile."""
+        pair = make_pair(self.alg)
+        now = self.clock()
+        sealed = self.seal.seal(pair.private, _about(agent, pair.kid))
+        key = SigningKey(agent, pair.kid, pair.alg, pair.public, sealed, now)
+        return key if await self.store.add_key(key, replacing, now + overlap_ms) else None
+
+    def _opened(self, key: SigningKey) -> Signer | None:
+        """None, and a word in the log, for a key that was sealed with another secret: the others still sign."""
+        try:
+            private = self.seal.open(key.sealed, _about(key.agent, key.kid))
+        except WrongKey as error:
+            whose = key.agent or "the fleet"
+            log.error("the key %s of %s cannot be opened, and signs no card: %s", key.kid, whose, error)
+            return None
+        return signer(key.kid, key.alg, private)
+
+
+def _ended(key: SigningKey) -> tuple[bool, bool]:
+    return key.retired is not None, key.until is not None
+
+
+def _about(agent: str, kid: str) -> bytes:
+    return f"key:{agent}{kid}".encode()

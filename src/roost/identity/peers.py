@@ -1,0 +1,68 @@
+"""Who is at the other end of a connection, as far as the connection itself tells."""
+
+from __future__ import annotations
+
+import hashlib
+import pwd
+from functools import lru_cache
+from typing import NamedTuple
+
+from cryptography import x509
+
+
+class Certificate(NamedTuple):
+    """A client certificate whose chain the server's TLS has verified."""
+
+    subject: str
+    """The first URI it is for (SPIFFE), else the first DNS name, else its subject as RFC 4514 writes it."""
+    not_after: int
+    """Epoch seconds. A connection can outlive it."""
+    fingerprint: str
+    """SHA-256, in hex."""
+
+
+class Peer(NamedTuple):
+    """What is known: a certificate on TLS, a user on a Unix socket."""
+
+    certificate: Certificate | None = None
+    uid: int | None = None
+    user: str = ""
+    """The name of the uid, or its number where it has none."""
+
+
+class NamesNobody(Exception):
+    """A certificate that cannot stand for anyone."""
+
+
+def certified(der: bytes) -> Peer:
+    """The peer with this certificate. NamesNobody if it has no name that can be read."""
+    try:
+        found = x509.load_der_x509_certificate(der)
+        subject = _subject(found)
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise NamesNobody(f"the certificate cannot be read: {error}") from error
+    if not subject:
+        raise NamesNobody("the certificate has neither a subject nor an alternative name")
+    not_after = int(found.not_valid_after_utc.timestamp())
+    return Peer(Certificate(subject, not_after, hashlib.sha256(der).hexdigest()))
+
+
+@lru_cache(1024)
+def local_user(uid: int) -> Peer:
+    """The peer that runs as this user."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return Peer(uid=uid, user=name)
+
+
+def _subject(certificate: x509.Certificate) -> str:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        found = []
+    else:
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        found = [*uris, *names.get_values_for_type(x509.DNSName)]
+    return next(filter(None, found), "") or certificate.subject.rfc4514_string()

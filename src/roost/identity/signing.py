@@ -1,0 +1,93 @@
+"""Signatures of cards: detached JWS over canonical forms, as section 8.4 of the specification has them.
+
+A key signs the form that the SDKs compute, and the other two where they differ from it. The signature of the whole
+document says so in its protected header, as FORM: "document". A client that does not know this parameter finds that
+the signature does not fit and goes on to the next, as it does for a key that it does not know.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+from joserfc.jwk import JWKRegistry
+from msgspec import json
+
+from roost.protocol.canonical import card_form, document_form, strict_form
+from roost.protocol.codec import encode
+from roost.protocol.types import AgentCardSignature
+
+FORM = "urn:roost:a2a:card-form"
+DOCUMENT = "document"
+
+MAX_SIGNATURES = 16
+FORMS = 3
+"""So many signatures of one key a card has at most."""
+
+ALGORITHMS = {"EdDSA": ("OKP", "Ed25519"), "ES256": ("EC", "P-256")}
+
+
+class Pair(NamedTuple):
+    """A new key."""
+
+    kid: str
+    """RFC 7638 thumbprint."""
+    alg: str
+    public: bytes
+    """JWK."""
+    private: bytes
+    """JWK, to be sealed."""
+
+
+class Signer(NamedTuple):
+    kid: str
+    alg: str
+    key: Ed25519PrivateKey | EllipticCurvePrivateKey
+
+
+def make_pair(alg: str) -> Pair:
+    kind, curve = ALGORITHMS[alg]
+    key = JWKRegistry.generate_key(kind, curve, {"alg": alg, "use": "sig"}, auto_kid=True)
+    assert key.kid is not None
+    return Pair(key.kid, alg, encode(key.as_dict(private=False)), encode(key.as_dict(private=True)))
+
+
+def signer(kid: str, alg: str, private: bytes) -> Signer:
+    key = JWKRegistry.import_key(json.decode(private)).raw_value
+    assert isinstance(key, Ed25519PrivateKey | EllipticCurvePrivateKey)
+    return Signer(kid, alg, key)
+
+
+def sign(payload: bytes, by: Signer, header: Mapping[str, str]) -> AgentCardSignature:
+    """`header` is what the protected header has besides alg, typ and kid."""
+    protected = base64url(encode({"alg": by.alg, "typ": "JOSE", "kid": by.kid, **header}))
+    signed = f"{protected}.{base64url(payload)}".encode()
+    if isinstance(by.key, Ed25519PrivateKey):
+        value = by.key.sign(signed)
+    else:  # deterministic, as EdDSA is by itself: all hosts of a fleet serve the same bytes
+        r, s = decode_dss_signature(by.key.sign(signed, ECDSA(SHA256(), deterministic_signing=True)))
+        value = r.to_bytes(32) + s.to_bytes(32)
+    return AgentCardSignature(protected=protected, signature=base64url(value))
+
+
+def sign_card(card: Mapping[str, Any], signers: Sequence[Signer], jku: str) -> list[AgentCardSignature]:
+    """Up to FORMS of each signer, in their order. NotCanonical if the card cannot be signed."""
+    header = {"jku": jku} if jku else {}
+    usual, strict, document = card_form(card), strict_form(card), document_form(card)
+    made: list[AgentCardSignature] = []
+    for by in signers:
+        made.append(sign(usual, by, header))
+        if strict not in (usual, document):
+            made.append(sign(strict, by, header))
+        if document != usual:
+            made.append(sign(document, by, {**header, FORM: DOCUMENT}))
+    return made
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -1,0 +1,154 @@
+"""The server of `roost serve` in this process, around an app that tells what it was asked.
+
+async with serving(head_s=0.5) as server:
+    async with connected(server) as client:
+        client.write(b"GET / HTTP/1.1\\r\\n\\r\\n")
+        (await client.answer()).status
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from roost.cli.listen import Listeners
+from roost.cli.protocol import Limits
+from roost.cli.server import Server
+from roost.cli.tls import TLS
+
+PATIENCE_S = 30.0
+GENEROUS = Limits(head_s=PATIENCE_S, max_headers=100, max_head_bytes=32 * 1024, max_connections=1000)
+
+
+class App:
+    """Answers with what it was asked, once `gate` is open."""
+
+    def __init__(self) -> None:
+        self.scopes: list[dict[str, Any]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.gone = asyncio.Event()
+        """A client left, or was sent away, before its body was read."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for step in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{step}.complete"})
+            return
+        self.scopes.append(scope)
+        await self.gate.wait()
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.gone.set()
+                return
+            size, more = size + len(message["body"]), message["more_body"]
+        body = json.dumps({"path": scope["path"], "bytes": size}).encode()
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class Running(Server):
+    app: App
+
+    @property
+    def address(self) -> Any:
+        return self.listeners.sockets[0].getsockname()
+
+
+@asynccontextmanager
+async def serving(
+    *, listeners: Listeners | None = None, tls: TLS | None = None, **limits: float
+) -> AsyncIterator[Running]:
+    app = App()
+    listeners = listeners or Listeners([socket.create_server(("127.0.0.1", 0))])
+    server = Running(app, listeners, GENEROUS._replace(**limits), tls)
+    server.app = app
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        assert not task.done(), task.result()
+        await asyncio.sleep(0.01)
+    try:
+        yield server
+    finally:
+        app.gate.set()
+        server.should_exit = True
+        await task
+        listeners.close()
+
+
+class Answer:
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def write(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def get(self, path: str) -> Answer:
+        self.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return await self.answer()
+
+    async def answer(self) -> Answer:
+        async with asyncio.timeout(PATIENCE_S):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in head[1:] if line)
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return Answer(int(head[0].split()[1]), headers, body)
+
+    async def rest(self) -> bytes:
+        """All that is still sent until the server closes."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.reader.read()
+
+    async def closed(self) -> bool:
+        """The server closes without another byte."""
+        try:
+            return await self.rest() == b""
+        except ConnectionResetError:
+            return True
+
+
+@asynccontextmanager
+async def connected(server: Running, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    address = server.address
+    if isinstance(address, str):
+        reader, writer = await asyncio.open_unix_connection(address)
+    else:
+        name = "localhost" if tls is not None else None
+        reader, writer = await asyncio.open_connection(*address[:2], ssl=tls, server_hostname=name)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def until_cut(server: Running) -> None:
+    """Wait until a client that says nothing has been sent away: longer than `head_s`."""
+    async with connected(server) as silent:
+        assert await silent.closed()
