@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: up test check bench chaos cluster tck clean
+.PHONY: up test check bench chaos fuzz cluster tck clean
 
 up: $(STAMP)
 	$(BIN)/roost serve examples/fleet
 
 test: check
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest -n 2 --dist loadfile
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=93
 
@@ -27,6 +27,10 @@ bench: $(STAMP)
 # Three hosts on PostgreSQL (with and without NATS) and one on SQLite, under load and under attack; CHAOS="--kills 1000".
 chaos: $(STAMP)
 	$(BIN)/python -m chaos $(CHAOS)
+
+# Requests that nobody should send, against an open and a closed host; FUZZ="--minutes 60".
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 # PostgreSQL, NATS and three hosts of the example fleet, to try.
 cluster: $(STAMP)

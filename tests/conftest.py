@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import coverage
 import pytest
 from tools.services import Nats, Postgres, drop_database, nats, new_database, postgres
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    coverage.process_startup()  # where the tests as a whole are measured
+
+
+def pytest_sessionfinish() -> None:
+    """A worker of xdist ends without a word to anyone."""
+    measured = coverage.Coverage.current()
+    if measured is not None and "PYTEST_XDIST_WORKER" in os.environ:
+        measured.stop()
+        measured.save()
 
 
 @pytest.fixture(scope="session")

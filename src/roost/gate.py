@@ -66,11 +66,13 @@ class Gate:
             self.cards.check()
         except NotCanonical as error:
             raise GateError(str(error)) from None
+        offered = self.access.rules.schemes
         for profile in self.cards.profiles:
-            if profile.schemes and not self.access.rules.schemes & {*profile.schemes}:
+            taken = profile.schemes or SCHEMES
+            if not offered & {*taken}:
                 raise GateError(
-                    f"the agent {profile.id!r} takes only {', '.join(profile.schemes)}, and this host offers"
-                    f" {', '.join(sorted(self.access.rules.schemes))}: see security_scheme, client_ca and jwt_issuer"
+                    f"the agent {profile.id!r} takes only {', '.join(taken)}, and this host offers"
+                    f" {', '.join(sorted(offered)) or 'none of them'}: see security_scheme, client_ca and jwt_issuer"
                 )
         try:
             if settings.token:
@@ -80,11 +82,10 @@ class Gate:
         except BadToken as error:
             raise GateError(f"ROOST_TOKEN or ROOST_ADMIN_TOKEN cannot be used: {error}") from None
         self.roster.listeners += [self.keyring.absorb, self._changed]
-        self.roster.chores += [self.audit.flush, self.keyring.sweep]
+        self.roster.chores += [self.access.end_streams, self.audit.flush, self.keyring.sweep]
         if not self.engine.meter.idle:
             self.roster.chores.append(self._share)
         await self.roster.start()
-        self._check_schemes()
 
     async def close(self) -> None:
         await self.roster.close()
@@ -109,16 +110,6 @@ class Gate:
                 " `roost token create NAME` (or set ROOST_TOKEN, --jwt-issuer or --client-ca). Without one a host"
                 " listens on loopback only: --host 127.0.0.1"
             )
-
-    def _check_schemes(self) -> None:
-        """A closed agent that takes no credential would be closed to everyone, and its card would not say so."""
-        for profile in self.cards.profiles:
-            if not self.access.open and not self.access.schemes_of(profile):
-                raise GateError(
-                    f"nobody could call the agent {profile.id!r}: of the credentials that it takes"
-                    f" ({', '.join(profile.schemes or SCHEMES)}) this host takes none. See --security-scheme; jwt needs"
-                    " --jwt-issuer, mtls --client-ca, unix --listen unix:PATH"
-                )
 
     def _changed(self, changes: Changes) -> None:
         self.cards.forget()

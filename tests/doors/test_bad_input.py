@@ -37,7 +37,7 @@ from tests.doors.wire import (
 from tests.server import Server
 
 MAX_BODY = 64 * 1024
-UNKNOWN = str(uuid.uuid4())
+UNKNOWN = "01a1e3bf-0000-7000-8000-000000000000"
 MISSING = object()
 
 

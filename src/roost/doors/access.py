@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from roost.doors.http import Request
+from roost.engine.follower import Follower
 from roost.engine.ports import Profile
 from roost.identity.audit import AuditLog
 from roost.identity.jwks import KeysUnavailable
@@ -65,6 +66,8 @@ class Access:
         self.jwt = jwt
         self.failures: Windows[str] = Windows()
         """By address."""
+        self.streams: dict[Follower, Principal] = {}
+        """Those that are open."""
         self.refusals: Counter[str] = Counter()
         """By reason, for metrics."""
         self.local = LOCAL if not rules.whole_tenant else Principal("roost", "local", owner=WHOLE_TENANT)
@@ -126,6 +129,22 @@ class Access:
         why = f"needs the scope {needed}"
         self.audit.refused(principal, f"{request.method} {request.route}", why, self.address(request))
         return Forbidden(f"this credential has no scope for that: it needs {needed}", metadata={"scope": needed})
+
+    # Streams
+
+    def watch(self, follower: Follower, principal: Principal) -> None:
+        """A stream ends with the credential that opened it."""
+        if principal.token or principal.expires is not None:
+            self.streams[follower] = principal
+
+    def unwatch(self, follower: Follower) -> None:
+        self.streams.pop(follower, None)
+
+    async def end_streams(self) -> None:
+        """Of those whose credential has been revoked or has expired; their clients may come back with another."""
+        for follower, principal in list(self.streams.items()):
+            if not self.roster.holds(principal):
+                follower.close()
 
     # Credentials
 
@@ -191,10 +210,11 @@ class Access:
         if reason == "missing":  # a client that asks what is needed; nothing was tried
             return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
         address = self.address(request)
-        wait = self.failures.wait(address, self.rules.failures)
+        network = _network(address)
+        wait = self.failures.wait(network, self.rules.failures)
         if wait:
             return _too_many(wait)
-        self.failures.add(address)
+        self.failures.add(network)
         log.warning("a credential from %s was refused: %s", address, reason)
         self.audit.refused(None, f"{request.method} {request.route}", reason, address)
         said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
@@ -202,7 +222,7 @@ class Access:
 
     def _slow_down(self, request: Request) -> None:
         """Whoever has failed too often does not make us verify more signatures."""
-        wait = self.failures.wait(self.address(request), self.rules.failures)
+        wait = self.failures.wait(_network(self.address(request)), self.rules.failures)
         if wait:
             self.refusals["too many"] += 1
             raise _too_many(wait)
@@ -228,7 +248,8 @@ def _principal(scheme: str, subject: str, scopes: tuple[str, ...], whole_tenant:
 @lru_cache(4096)
 def _jwt_principal(issuer: str, claims: Claims, whole_tenant: bool) -> Principal:
     owner = WHOLE_TENANT if whole_tenant else ""
-    return Principal(issuer, claims.subject, claims.tenants[0], claims.tenants, claims.scopes, "jwt", owner)
+    tenant, tenants = claims.tenants[0], claims.tenants
+    return Principal(issuer, claims.subject, tenant, tenants, claims.scopes, "jwt", owner, expires=claims.expires)
 
 
 def _refuse_doubles(request: Request) -> None:
@@ -268,6 +289,16 @@ def _challenges(schemes: tuple[str, ...], reason: str) -> list[str]:
     if "mtls" in schemes:
         found.append('Mutual realm="roost"')
     return found or ['Bearer realm="roost"']
+
+
+def _network(address: str) -> str:
+    """Who is counted as one: an IPv4 address, or the network that a site with IPv6 has."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
 
 
 def _too_many(wait: int) -> TooManyRequests:

@@ -248,7 +248,7 @@ def _number(query: dict[str, str], name: str, default: int | None) -> int | None
     text = query.get(name)
     if text is None:
         return default
-    if not text.isdigit() or len(text) > 15 or int(text) == 0:
+    if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) == 0:
         raise InvalidParams(f"{name} must be a number from 1 on", field=name)
     return int(text)
 

@@ -7,7 +7,7 @@ import logging
 
 from msgspec import Raw
 
-from roost.doors.http import Headers, Request, Response, preferred_json
+from roost.doors.http import NOT_KEPT, Headers, Request, Response, preferred_json
 from roost.engine.ids import new_id
 from roost.engine.ports import StoreUnavailable
 from roost.identity.quotas import QuotaExceeded
@@ -117,7 +117,7 @@ def problem(error: A2AError) -> Response:
 
 
 def _headers(error: A2AError) -> Headers:
-    headers: Headers = []
+    headers: Headers = list(NOT_KEPT)
     if isinstance(error, Unauthenticated):
         headers += [(b"www-authenticate", challenge.encode("latin-1", "replace")) for challenge in error.challenges]
     if error.retry_after is not None:

@@ -12,8 +12,15 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from roost.doors.errors import known, rpc_error
 from roost.doors.guard import check_content_type, check_version, negotiate_extensions
 from roost.doors.http import REPLAYED, ClientGone, Response, respond
-from roost.doors.rest import Call, extended_card_of, last_event_id, refuse_resume, same_agent, stream_place
-from roost.doors.sse import send_stream
+from roost.doors.rest import (
+    Call,
+    extended_card_of,
+    last_event_id,
+    refuse_resume,
+    same_agent,
+    serve_stream,
+    stream_place,
+)
 from roost.engine import push_configs
 from roost.protocol.codec import check_depth, decode, decoder, invalid
 from roost.protocol.errors import (
@@ -124,7 +131,7 @@ async def _stream(call: Call, params: SendMessageRequest, request_id: bytes) -> 
     prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
     with stream_place(call):
         stream = await context.engine.stream(call.principal, call.agent, params, call.request.extensions)
-        await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
+        await serve_stream(call, stream, prefix, b"}")
 
 
 async def _get(call: Call, params: GetTaskRequest, request_id: bytes) -> None:
@@ -144,7 +151,7 @@ async def _subscribe(call: Call, params: SubscribeToTaskRequest, request_id: byt
     prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
     with stream_place(call):
         stream = await context.engine.subscribe(call.principal, call.agent, params, last_event_id(call.request))
-        await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, b"}")
+        await serve_stream(call, stream, prefix, b"}")
 
 
 async def _create_push(call: Call, params: TaskPushNotificationConfig, request_id: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 
@@ -16,6 +17,8 @@ from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
 from roost.identity.refusals import REFUSED
 from roost.protocol.codec import encode
+
+log = logging.getLogger("roost.doors")
 
 FAILED_LATELY_S = 3.0
 PROBE_S = 5.0
@@ -60,7 +63,9 @@ class Observability:
         except TimeoutError:
             return Response(503, encode({"status": "not ready", "store": f"does not answer within {PROBE_S:g} s"}))
         except StoreUnavailable as error:
-            return Response(503, encode({"status": "not ready", "store": f"cannot write: {error}"}))
+            log.warning("not ready, the store cannot write: %s", error)
+            why = str(error) if self.access.open else "see the log"  # it may name files and servers
+            return Response(503, encode({"status": "not ready", "store": f"cannot write: {why}"}))
         if time.monotonic() - self.engine.committer.failed_at < FAILED_LATELY_S:
             return Response(503, encode({"status": "not ready", "store": "refused a commit a moment ago: see the log"}))
         if not self.engine.lease.held:

@@ -11,6 +11,7 @@ from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, Request, Response, preferred_json, respond
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
+from roost.engine.answers import Stream
 from roost.identity.principal import Principal
 from roost.protocol.codec import convert, decode
 from roost.protocol.errors import InvalidParams
@@ -57,7 +58,7 @@ async def stream_message(call: Call) -> None:
     context = call.context
     with stream_place(call):
         stream = await context.engine.stream(call.principal, call.agent, message, call.request.extensions)
-        await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
+        await serve_stream(call, stream)
 
 
 async def get_task(call: Call) -> None:
@@ -83,7 +84,7 @@ async def subscribe_to_task(call: Call) -> None:
     context = call.context
     with stream_place(call):
         stream = await context.engine.subscribe(call.principal, call.agent, request, last_event_id(call.request))
-        await send_stream(call.request, context.engine, context.heartbeat, stream, b"", b"")
+        await serve_stream(call, stream)
 
 
 async def create_push_config(call: Call) -> None:
@@ -109,6 +110,18 @@ async def delete_push_config(call: Call) -> None:
 
 async def extended_card(call: Call) -> None:
     await _ok(call, await extended_card_of(call))
+
+
+async def serve_stream(call: Call, stream: Stream, prefix: bytes = b"", suffix: bytes = b"") -> None:
+    """While the caller's credential holds."""
+    context, follower = call.context, stream.follower
+    if follower is not None:
+        context.access.watch(follower, call.principal)
+    try:
+        await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, suffix)
+    finally:
+        if follower is not None:
+            context.access.unwatch(follower)
 
 
 def stream_place(call: Call) -> AbstractContextManager[object]:

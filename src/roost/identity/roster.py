@@ -45,6 +45,8 @@ class Roster:
         self.owner = WHOLE_TENANT if whole_tenant else ""
         self.version = 0
         self.by_digest: dict[bytes, Known] = {}
+        self.revoked: set[str] = set()
+        """Ids of tokens."""
         self.for_agents = False
         """There is, or was, a token that opens agents: without one nobody gets in any more."""
         self.fresh_at = float("-inf")
@@ -96,6 +98,11 @@ class Roster:
             raise Refused("expired")
         return known
 
+    def holds(self, principal: Principal) -> bool:
+        """Its credential still opens what it opened."""
+        over = principal.expires is not None and principal.expires <= time.time() * 1000
+        return not over and principal.token not in self.revoked
+
     def has(self, secret: str) -> bool:
         return digest(secret) in self.by_digest
 
@@ -104,8 +111,20 @@ class Roster:
 
     def _learn(self, token: Token) -> None:
         def principal(scheme: str) -> Principal:
-            return Principal(ISSUER, token.subject, token.tenants[0], token.tenants, token.scopes, scheme, self.owner)
+            return Principal(
+                ISSUER,
+                token.subject,
+                token.tenants[0],
+                token.tenants,
+                token.scopes,
+                scheme,
+                self.owner,
+                token.id,
+                token.expires,
+            )
 
+        if token.revoked is not None:
+            self.revoked.add(token.id)
         self.by_digest[token.digest] = Known(token, principal("bearer"), principal("apiKey"))
         self.for_agents = self.for_agents or for_agents(token.scopes)
 

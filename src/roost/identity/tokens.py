@@ -21,7 +21,7 @@ MOST_SECRET = 512
 MOST_TENANTS = 100
 MAX_NAME = 128
 ISSUER = "roost"
-_DURATION = re.compile(r"(\d{1,6})([smhd])")
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -92,8 +92,8 @@ class Tokens:
     async def create(self, wish: Wish, actor: str, address: str = "") -> Made:
         while True:
             made = make_token(wish)
+            await self.audit.did(actor, "token.create", _named(made.token), address=address)  # before it opens anything
             if await self.store.add_token(made.token):
-                await self.audit.did(actor, "token.create", _named(made.token), address=address)
                 return made
 
     async def revoke(self, token_id: str, actor: str, address: str = "") -> Token | None:
