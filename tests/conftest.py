@@ -9,7 +9,6 @@ import coverage
 import pytest
 from tools.services import Nats, Postgres, drop_database, nats, new_database, postgres
 
-
 if "PYTEST_XDIST_WORKER" in os.environ:
     coverage.process_startup()  # where the tests as a whole are measured
 

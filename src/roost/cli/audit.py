@@ -9,6 +9,7 @@ import typer
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
 from roost.cli.store import with_store
+from roost.doors.shown import audit_shown
 from roost.engine.ids import timestamp
 from roost.engine.ports import Store
 from roost.identity.ports import Numbered
@@ -28,8 +29,7 @@ def audit(
 
     found = with_store(flags, look)
     if as_json:
-        items = [{"number": n, **line._asdict(), "time": timestamp(line.time * 1000)} for n, line in found]
-        json_line(encode({"items": items}))
+        json_line(encode({"items": [audit_shown(one) for one in found]}))
     elif found:
         heads = ("TIME", "ACTOR", "ACTION", "FROM", "OUTCOME", "TARGET")
         table(

@@ -13,7 +13,7 @@ from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
-from roost.doors.admin import OVERLAP_S, key_shown
+from roost.doors.shown import OVERLAP_S, key_shown
 from roost.engine.ports import Store
 from roost.identity.audit import AuditLog
 from roost.identity.keys import CannotRetire, Keyring, NoSuchKey

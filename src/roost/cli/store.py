@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from roost import settings as config
 from roost.cli.errors import Failed
 from roost.engine.ports import Store, StoreUnavailable
-from roost.identity.peers import local_user
 from roost.identity.principal import principal_name
+from roost.identity.users import user_name
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.schema import NewerSchema
@@ -49,7 +49,7 @@ async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[
 
 def me() -> str:
     """Who runs this command, for the audit log."""
-    return principal_name("unix", local_user(os.getuid()).user)
+    return principal_name("unix", user_name(os.getuid()))
 
 
 def open_store_for_cli(settings: Settings, *, make: bool = False) -> Store:

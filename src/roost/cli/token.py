@@ -12,7 +12,7 @@ from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
-from roost.doors.admin import token_shown
+from roost.doors.shown import token_shown
 from roost.engine.ports import Store
 from roost.identity.audit import AuditLog
 from roost.identity.ports import Token

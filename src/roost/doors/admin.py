@@ -10,13 +10,13 @@ from msgspec import Struct
 from roost.doors.access import Access
 from roost.doors.guard import check_content_type
 from roost.doors.http import Request, Response, respond
+from roost.doors.shown import OVERLAP_S, audit_shown, key_shown, token_shown
 from roost.doors.templates import values_of
 from roost.engine.engine import Engine
 from roost.engine.ids import timestamp
 from roost.engine.ports import Stored
 from roost.identity.audit import AuditLog
 from roost.identity.keys import CannotRetire, Keyring, NoSuchKey
-from roost.identity.ports import SigningKey, Token
 from roost.identity.principal import Principal
 from roost.identity.scopes import ADMIN, AUDIT, OPERATE
 from roost.identity.tokens import BadToken, Tokens, Wish, seconds
@@ -26,7 +26,6 @@ from roost.protocol.errors import InvalidParams, MethodNotAllowed, RouteNotFound
 PREFIX = "/api/v2/admin/"
 MAX_BODY = 64 * 1024
 PAGE, MOST = 100, 1000
-OVERLAP_S = 7 * 86_400
 
 
 class NewToken(Struct, rename="camel"):
@@ -164,8 +163,7 @@ class Admin:
         query = ask.request.query
         before, limit = _number(query, "before", None), _number(query, "limit", PAGE)
         found = await self.audit.read(before, min(limit or PAGE, MOST))
-        items = [{"number": number, **line._asdict(), "time": timestamp(line.time * 1000)} for number, line in found]
-        return _json(200, {"items": items})
+        return _json(200, {"items": [audit_shown(one) for one in found]})
 
     # Tasks
 
@@ -185,32 +183,6 @@ class Admin:
             return ""
         self.engine.lane(name)
         return name
-
-
-def token_shown(token: Token) -> dict[str, object]:
-    """All but the hash."""
-    return {
-        "id": token.id,
-        "name": token.name,
-        "subject": token.subject,
-        "tenants": token.tenants,
-        "scopes": token.scopes,
-        "created": timestamp(token.created * 1000),
-        "expires": None if token.expires is None else timestamp(token.expires * 1000),
-        "revoked": None if token.revoked is None else timestamp(token.revoked * 1000),
-    }
-
-
-def key_shown(key: SigningKey) -> dict[str, object]:
-    """All but the private part."""
-    return {
-        "agent": key.agent or "-",
-        "kid": key.kid,
-        "alg": key.alg,
-        "created": timestamp(key.created * 1000),
-        "until": None if key.until is None else timestamp(key.until * 1000),
-        "retired": None if key.retired is None else timestamp(key.retired * 1000),
-    }
 
 
 def task_shown(stored: Stored) -> dict[str, object]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import pwd
-from functools import lru_cache
 from typing import NamedTuple
 
 from cryptography import x509
+
+from roost.identity.users import user_name
 
 
 class Certificate(NamedTuple):
@@ -47,14 +47,9 @@ def certified(der: bytes) -> Peer:
     return Peer(Certificate(subject, not_after, hashlib.sha256(der).hexdigest()))
 
 
-@lru_cache(1024)
 def local_user(uid: int) -> Peer:
     """The peer that runs as this user."""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return Peer(uid=uid, user=name)
+    return Peer(uid=uid, user=user_name(uid))
 
 
 def _subject(certificate: x509.Certificate) -> str:
