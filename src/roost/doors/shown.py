@@ -1,4 +1,4 @@
-"""Tokens, keys and audit lines as the admin surface and commands show them. It imports little: commands start with it."""
+"""Tokens, keys and audit lines as the admin surface and commands show them. Imports little: commands start with it."""
 
 from __future__ import annotations
 
