@@ -355,6 +355,16 @@ async def test_a_body_that_breaks_is_answered_400_and_its_app_is_told(chunk, ref
         assert refused() == {"malformed": 1}
 
 
+async def test_a_body_that_breaks_before_its_client_was_told_to_go_on_leaves_no_traceback(refused, caplog):
+    head = request("/", "Expect: 100-continue", "Transfer-Encoding: chunked")
+    async with serving() as server, connected(server) as client:
+        client.write(head + b"zz\r\n")
+        check_error(await client.answer(), 400, "INVALID_ARGUMENT", "INVALID_REQUEST")
+        await asyncio.wait_for(server.app.gone.wait(), PATIENCE_S)
+    assert refused() == {"malformed": 1}
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 # How many connections
 
 

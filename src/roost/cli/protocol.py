@@ -228,6 +228,7 @@ class Protocol(HttpToolsProtocol):
                 self.transport.abort()
                 return
             self.cycle.disconnected = True
+            self.cycle.waiting_for_100_continue = False
             self.cycle.message_event.set()
         self.connections.discard(self)
         self.watch.leaving.add(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.engine.ports import Snapshot
 from roost.protocol.codec import decoder, encode
@@ -18,7 +18,7 @@ class _Body(Struct, rename="camel", omit_defaults=True):
     status: Raw
     context_id: str = ""
     history: list[Raw] = []
-    metadata: Raw | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 _body = decoder(_Body)

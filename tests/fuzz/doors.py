@@ -1,0 +1,230 @@
+"""Both bindings and the admin surface, with bodies that are nearly right: a refusal has the surface's own form."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+import httpx
+from hypothesis import strategies as st
+
+from roost.doors.jsonrpc import METHODS
+from tests.doors.wire import sending
+from tests.fuzz import bodies
+from tests.fuzz.attack import Attack
+from tests.fuzz.bodies import mostly
+from tests.fuzz.surface import check_events
+from tests.fuzz.target import AGENTS, WEBHOOK, Target
+
+TYPES = [
+    "application/a2a+json",
+    "application/json",
+    "application/json; charset=utf-16",
+    "text/plain",
+    "",
+    "a/b/c;;=",
+    ",",
+]
+VERSIONS = ["1.0", "1.0.1", "0.3", "2", "", "1.0, 1.0", "x" * 100]
+ACCEPTS = ["*/*", "application/json", "application/json;q=x, application/a2a+json;q=", "text/html", ";;,", ""]
+QUERY_VALUES = [
+    "",
+    "²",
+    "٣",
+    "+1",
+    " 1",
+    "1_000",
+    "1e3",
+    "-0",
+    "9" * 30,
+    "null",
+    "nan",
+    "true",
+    "TRUE",
+    "0",
+    "1",
+    "\0",
+    "🐦",
+    "%",
+]
+TIMES = [
+    "0001-01-01T00:00:00+23:59",
+    "9999-12-31T23:59:59.999999999-23:59",
+    "2020-01-01T00:00:00",
+    "2020-02-30T00:00:00Z",
+]
+INTERNAL_ERROR = -32603
+
+
+class Shot(NamedTuple):
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def attacks(target: Target) -> list[Attack]:
+    found = []
+    for method, params in right_params(target.tasks).items():
+        envelope = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        found.append(_attack(target, f"JSON-RPC {method}", [f"/agents/{agent}" for agent in AGENTS], envelope, 2.0))
+    for path, body in right_bodies(target.tasks).items():
+        found.append(_attack(target, f"POST {_template(path)}", [path], body, 1.0))
+    for path, names in query_names(target.tasks).items():
+        found.append(_query_attack(target, path, names))
+    return found
+
+
+def _attack(target: Target, name: str, paths: list[str], right: Any, weight: float) -> Attack:
+    shots = st.builds(Shot, st.sampled_from(paths), _headers(target), mostly(bodies.nearly(right), bodies.rubbish()))
+    return Attack(name, shots, lambda shot: strike(target, shot), weight)
+
+
+def _query_attack(target: Target, path: str, names: list[str]) -> Attack:
+    odd = st.sampled_from([*QUERY_VALUES, *TIMES]) | st.text(max_size=20)
+    queries = st.lists(st.tuples(mostly(st.sampled_from(names), odd), odd), max_size=4)
+    caller = target.callers["admin" if path.startswith("/api/") else "user"]
+
+    def ask(query: list[tuple[str, str]]) -> None:
+        answer = target.http.get(target.url + path, params=query, headers=caller)
+        target.count(f"GET {_template(path)}", answer.status_code)
+        assert answer.status_code < 500, answer.text
+        (check_admin if path.startswith("/api/") else check_rest)(answer)
+
+    return Attack(f"GET {_template(path)} query", queries, ask)
+
+
+def _template(path: str) -> str:
+    """Without the id, which is another one in each run."""
+    return re.sub(r"tasks/[0-9a-f-]+", "tasks/{id}", path)
+
+
+def query_names(tasks: list[str]) -> dict[str, list[str]]:
+    listed = [
+        "contextId",
+        "status",
+        "pageSize",
+        "pageToken",
+        "historyLength",
+        "statusTimestampAfter",
+        "includeArtifacts",
+    ]
+    return {
+        "/agents/ask/tasks": listed,
+        f"/agents/ask/tasks/{tasks[0]}": ["historyLength"],
+        f"/agents/ask/tasks/{tasks[0]}/pushNotificationConfigs": ["pageSize", "pageToken"],
+        "/api/v2/admin/audit": ["before", "limit"],
+    }
+
+
+def _headers(target: Target) -> st.SearchStrategy[dict[str, str]]:
+    usual = st.fixed_dictionaries({"Content-Type": st.sampled_from(TYPES[:2]), "A2A-Version": st.just("1.0")})
+    odd = st.fixed_dictionaries(
+        {"Content-Type": st.sampled_from(TYPES), "A2A-Version": st.sampled_from(VERSIONS)},
+        optional={
+            "Accept": st.sampled_from(ACCEPTS),
+            "Last-Event-ID": st.sampled_from(["0", "1", "99999999999999999999", "-1", "x"]),
+            "X-Tenant-Id": st.sampled_from(["default", "another", "", "a b", "x" * 200]),
+            "A2A-Extensions": st.sampled_from(["", ",,,", "urn:x", "urn:roost:a2a:stream-resume:v1," * 50]),
+            "Content-Encoding": st.sampled_from(["gzip", "identity", "x"]),
+        },
+    )
+    callers = st.sampled_from(["user"] * 4 + ["admin"] * 4 + [*target.callers]).map(lambda name: target.callers[name])
+    return st.builds(lambda headers, caller: {**headers, **caller}, mostly(usual, odd), callers)
+
+
+def right_params(tasks: list[str]) -> dict[str, dict[str, Any]]:
+    """What each method of JSON-RPC takes, with something in every field."""
+    config = {"url": WEBHOOK, "id": "hook", "token": "t", "authentication": {"scheme": "Bearer", "credentials": "c"}}
+    parts = [{"text": "hi"}, {"raw": "AAEC", "filename": "f", "mediaType": "a/b"}, {"url": "https://x"}, {"data": [1]}]
+    message = {
+        **sending("hi", configuration={"historyLength": 1, "acceptedOutputModes": ["*/*"], "returnImmediately": True}),
+        "metadata": {"a": 1},
+    }
+    message["message"] |= {"parts": parts, "contextId": "c", "metadata": {"b": [2]}, "referenceTaskIds": tasks[:1]}
+    message["configuration"]["taskPushNotificationConfig"] = config
+    asked = {"status": "TASK_STATE_COMPLETED", "pageSize": 2, "historyLength": 0, "includeArtifacts": True}
+    known: dict[str, dict[str, Any]] = {
+        "SendMessage": message,
+        "SendStreamingMessage": message,
+        "GetTask": {"id": tasks[0], "historyLength": 1},
+        "ListTasks": {**asked, "contextId": "", "pageToken": "", "statusTimestampAfter": "2020-01-01T00:00:00Z"},
+        "CancelTask": {"id": tasks[0], "metadata": {"why": None}},
+        "SubscribeToTask": {"id": tasks[0]},
+        "CreateTaskPushNotificationConfig": {**config, "taskId": tasks[0]},
+        "GetTaskPushNotificationConfig": {"taskId": tasks[0], "id": "hook"},
+        "ListTaskPushNotificationConfigs": {"taskId": tasks[0], "pageSize": 1, "pageToken": ""},
+        "DeleteTaskPushNotificationConfig": {"taskId": tasks[1], "id": "hook"},
+        "GetExtendedAgentCard": {"tenant": ""},
+    }
+    assert known.keys() == METHODS.keys()
+    return known
+
+
+def right_bodies(tasks: list[str]) -> dict[str, Any]:
+    params = right_params(tasks)
+    return {
+        "/agents/files/message:send": params["SendMessage"],
+        "/agents/files/message:stream": params["SendStreamingMessage"],
+        f"/agents/ask/tasks/{tasks[1]}:cancel": {"metadata": {"why": None}},
+        f"/agents/ask/tasks/{tasks[0]}:subscribe": {"tenant": ""},
+        f"/agents/ask/tasks/{tasks[0]}/pushNotificationConfigs": params["CreateTaskPushNotificationConfig"],
+        "/api/v2/admin/tokens": {
+            "name": "n",
+            "scopes": ["audit"],
+            "tenants": ["t"],
+            "subject": "s",
+            "expiresIn": "1d",
+        },
+        "/api/v2/admin/keys/files:rotate": {"overlap": "1d"},
+    }
+
+
+def strike(target: Target, shot: Shot) -> None:
+    with target.http.stream("POST", target.url + shot.path, content=shot.body, headers=shot.headers) as response:
+        target.count(f"POST {_template(shot.path)}", response.status_code)
+        assert response.status_code < 500 or response.status_code == 503
+        if response.headers.get("content-type") == "text/event-stream":
+            first, _, _ = next(response.iter_raw()).partition(b"\n\n")
+            check_events(first)
+            return
+        response.read()
+    if response.status_code == 204:
+        return
+    if shot.path.startswith("/api/"):
+        check_admin(response)
+    elif shot.path.count("/") == 2:
+        check_rpc(response)
+    else:
+        check_rest(response)
+
+
+def check_rpc(response: httpx.Response) -> None:
+    assert response.headers["content-type"] == "application/json"
+    answer = response.json()
+    assert answer["jsonrpc"] == "2.0"
+    assert not isinstance(answer["id"], dict | list | bool)
+    assert answer.keys() in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
+    if "error" in answer:
+        assert answer["error"].keys() == {"code", "message", "data"}
+        assert answer["error"]["code"] != INTERNAL_ERROR, answer
+    else:
+        assert response.status_code == 200
+
+
+def check_rest(response: httpx.Response) -> None:
+    assert response.headers["content-type"] in ("application/a2a+json", "application/json")
+    answer = json.loads(response.content)
+    if response.status_code >= 400:
+        assert answer.keys() == {"error"}
+        assert answer["error"].keys() == {"code", "status", "message", "details"}
+        assert answer["error"]["code"] == response.status_code
+
+
+def check_admin(response: httpx.Response) -> None:
+    if response.status_code >= 400:
+        assert response.headers["content-type"] == "application/problem+json"
+        assert json.loads(response.content)["status"] == response.status_code
+    else:
+        assert response.headers["content-type"] == "application/json"
+        json.loads(response.content)
