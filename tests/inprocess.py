@@ -22,7 +22,11 @@ from roost.cli.server import Server
 from roost.cli.tls import TLS
 
 PATIENCE_S = 30.0
-GENEROUS = Limits(head_s=PATIENCE_S, max_headers=100, max_head_bytes=32 * 1024, max_connections=1000)
+LARGE = 32 * 1024 * 1024
+"""Bytes of the answer to /large: more than any buffer of a socket takes."""
+GENEROUS = Limits(
+    head_s=PATIENCE_S, max_headers=100, max_head_bytes=32 * 1024, max_connections=1000, write_s=PATIENCE_S
+)
 
 
 class App:
@@ -51,6 +55,8 @@ class App:
                 return
             size, more = size + len(message["body"]), message["more_body"]
         body = json.dumps({"path": scope["path"], "bytes": size}).encode()
+        if scope["path"] == "/large":
+            body = bytes(LARGE)
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -15,7 +15,7 @@ from roost.cli.listen import Listeners
 from roost.cli.protocol import Corked
 from roost.identity.peers import Peer
 from roost.identity.refusals import REFUSED
-from tests.inprocess import PATIENCE_S, connected, serving, until, until_cut
+from tests.inprocess import LARGE, PATIENCE_S, connected, serving, until, until_cut
 from tests.server import FLEET, running
 
 
@@ -363,6 +363,28 @@ async def test_a_body_that_breaks_before_its_client_was_told_to_go_on_leaves_no_
         await asyncio.wait_for(server.app.gone.wait(), PATIENCE_S)
     assert refused() == {"malformed": 1}
     assert not [record for record in caplog.records if record.exc_info]
+
+
+# Who does not read
+
+
+async def test_an_answer_that_is_not_read_is_not_kept_for_ever(refused):
+    async with serving(write_s=1.0) as server, connected(server) as client:
+        client.writer.transport.pause_reading()
+        client.write(request("/large", "Content-Length: 0"))
+        await until(lambda: refused() == {"write_time": 1})
+        await until(lambda: not server.server_state.connections)
+
+
+async def test_an_answer_that_is_read_slowly_comes_whole(refused):
+    async with serving(write_s=3.0) as server, connected(server) as client:
+        client.write(request("/large", "Content-Length: 0", "Connection: close"))
+        read = 0
+        while piece := await client.reader.read(1024 * 1024):
+            read += len(piece)
+            await asyncio.sleep(0.1)
+    assert read > LARGE
+    assert refused() == {}
 
 
 # How many connections

@@ -86,6 +86,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "max_headers": (1, 2, 3),
     "max_head_bytes": (1024, 2048, 4096),
     "head_s": (0.5, 1.5, 2.5),
+    "write_s": (0.5, 1.5, 2.5),
     "max_connections": (1, 2, 3),
     "data": ("a", "b", "c"),
     "store": ("postgresql://a/x", "postgresql://b/x", "postgresql://c/x"),
@@ -217,6 +218,7 @@ TOGETHER = [
     ({"store": "postgresql://h/d"}, "roost secret FILE"),
     ({"jwt_issuer": "https://idp"}, "give --jwt-audience too"),
     ({"jwt_audience": "me"}, "give --jwt-issuer too"),
+    ({"token": "a" * 20, "admin_token": "a" * 20}, "are the same"),
 ]
 
 
@@ -243,6 +245,9 @@ def test_secrets_are_shown_to_nobody(tmp_path):
     items = {item.name: shown(item) for item in read(flags, {}, tmp_path)}
     assert items["push_secret"] == "***"
     assert items["store"] == "postgresql://me@h:1/d?sslmode=require"
+    flags = {"store": "postgresql://h/d?password=hunter2&sslmode=require", "jwt_jwks": "https://me:hunter2@idp/keys"}
+    items = {item.name: shown(item) for item in read(flags, {}, tmp_path)}
+    assert (items["store"], items["jwt_jwks"]) == ("postgresql://h/d?sslmode=require", "https://me@idp/keys")
     with pytest.raises(SettingError) as refused:
         read({"store": "mysql://me:hunter2@h/d"}, {}, tmp_path)
     assert "hunter2" not in str(refused.value)

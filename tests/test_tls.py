@@ -330,10 +330,12 @@ async def test_a_ca_that_is_taken_out_of_its_file_is_out(files, ca):
     files.client_ca.write_bytes(ca.cert_pem.bytes() + other.cert_pem.bytes())
     context = trusting(ca, other.issue_cert("client.example.org"))
     async with serving(tls=files.tls()) as server:
-        async with connected(server, context) as client:
+        async with connected(server, context) as client, connected(server, trusting(ca)) as without:
             assert (await client.get("/")).status == 200
-        ca.cert_pem.write_to_path(files.client_ca)
-        look_later(server.tls)
+            ca.cert_pem.write_to_path(files.client_ca)
+            server.tls.looked = 0.0  # long ago, for the server's own sweep
+            assert await client.closed(), "it has to show its certificate again"
+            assert (await without.get("/")).status == 200
         with pytest.raises((ssl.SSLError, ConnectionResetError, asyncio.IncompleteReadError)):
             async with connected(server, context) as client:
                 await client.get("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -65,6 +66,7 @@ DOCS: dict[str, str] = {
     "max_headers": "Most headers of a request; more get 431.",
     "max_head_bytes": "Most bytes of a request's line and headers; more get 431.",
     "head_s": "Seconds that a client may take to send a request's headers, or to send any more of its body.",
+    "write_s": "Seconds that a client may read nothing of its answer; then its connection is closed.",
     "max_connections": "Most open connections of a process; more are answered 503 and closed.",
     "log_level": "debug, info, warning or error; debug logs every request.",
     "log_format": "text, json, or auto: text on a terminal, JSON otherwise.",
@@ -132,6 +134,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_headers: int = 100
     max_head_bytes: int = 32 * 1024
     head_s: float = 10.0
+    write_s: float = 60.0
     max_connections: int = 10_000
     log_level: str = "info"
     log_format: str = "auto"
@@ -214,6 +217,8 @@ def check_together(settings: Settings) -> None:
         raise SettingError("wake is for several hosts on one PostgreSQL: give --store postgresql://... too")
     if settings.workers > 1 and not settings.store:
         raise SettingError("more than one worker needs PostgreSQL: give --store postgresql://...; SQLite is for one")
+    if settings.token and settings.token == settings.admin_token:
+        raise SettingError("token and admin_token are the same: whoever may call agents would be an admin")
     if settings.jwt_issuer and not settings.jwt_audience:
         raise SettingError(
             "jwt_issuer without jwt_audience would accept tokens that were made for others: give --jwt-audience too"
@@ -243,13 +248,18 @@ def shown(item: Sourced) -> Any:
     """The value, without a secret that is in it."""
     if item.name in SECRETS and item.value:
         return "***"
-    return without_password(item.value) if item.name in ("store", "wake") else item.value
+    return without_password(item.value) if item.name in URLS else item.value
+
+
+URLS = frozenset({"store", "wake", "jwt_issuer", "jwt_jwks"})
 
 
 def without_password(url: str) -> str:
     parts = urlsplit(url)
     if not parts.netloc:
         return url
+    query = [item for item in parts.query.split("&") if not _SECRET.search(item.partition("=")[0])]
+    parts = parts._replace(query="&".join(query))
     place = parts.netloc.rpartition("@")
     user = place[0].partition(":")[0]
     return parts._replace(netloc=f"{user}@{place[2]}" if user else place[2]).geturl()
@@ -279,6 +289,7 @@ _AT_LEAST = {
 }
 
 
+_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)
 _CHOICES = {
     "auth": ("auto", "required", "open"),
     "ownership": ("principal", "tenant"),
@@ -360,7 +371,8 @@ def _check(found: list[Sourced]) -> None:
     for item in _words(by_name["security_scheme"].value):
         require("security_scheme", item in _SCHEMES, f"{item!r} is none of {', '.join(_SCHEMES)}")
     require("unix_mode", _is_mode(by_name["unix_mode"].value), "give permissions in octal, such as 600 or 660")
-    require("head_s", by_name["head_s"].value > 0, "it must be positive")
+    for name in ("head_s", "write_s"):
+        require(name, by_name[name].value > 0, "it must be positive")
     for name in ("jwt_scopes", "mtls_scopes", "unix_scopes"):
         _try(require, name, lambda text: parse_scopes(text.split(",")), by_name[name].value)
     _try(require, "quotas", parse_quotas, by_name["quotas"].value)

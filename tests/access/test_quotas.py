@@ -37,12 +37,14 @@ QUOTAS = {
     "tenant:metered.rate": 3,
     "tenant:chatty.rate": 3,
     "tenant:narrow.tasks": 1,
+    "tenant:screen.streams": 1,
     "tenant:full.mb": 1,
     "agent:other.rate": 5,
     "surface:admin.rate": 40,
     "surface:observability.rate": 30,
 }
 TENANTS = {"metered", "chatty", "narrow", "full"}
+SEVERAL = {"colleague": ["metered"], "both": ["default", "screen"]}
 
 
 class Market:
@@ -50,12 +52,9 @@ class Market:
 
     def __init__(self, people: People) -> None:
         self.people = people
-        names = ["quick", "worker", "viewer", "hoarder", "guest", "metered", "chatty", "colleague", "narrow", "full"]
+        names = ["quick", "worker", "viewer", "hoarder", "guest", "metered", "chatty", "narrow", "full", *SEVERAL]
         self.who = {
-            name: people.new(
-                name=name, tenants=[name] if name in TENANTS else ["metered"] if name == "colleague" else []
-            )
-            for name in names
+            name: people.new(name=name, tenants=[name] if name in TENANTS else SEVERAL.get(name, [])) for name in names
         }
 
     def __getitem__(self, name: str) -> Person:
@@ -137,11 +136,11 @@ def test_the_messages_of_a_tenant_and_not_its_reads(market: Market) -> None:
     assert tasks_of(metered, "teller") + tasks_of(colleague, "teller") >= count
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-def test_the_requests_to_the_observability_surface(market: Market, path: str) -> None:
-    answer, _ = exhaust(lambda: market.people.operator.ask("GET", path))
+def test_the_requests_to_the_observability_surface(market: Market) -> None:
+    answer, _ = exhaust(lambda: market.people.operator.ask("GET", "/metrics"))
     over(answer, surface_id="observability", quota="rate", limit="30")
     assert market["guest"].status("teller") == 200, "no other surface is harmed"
+    assert market.people.operator.ask("GET", "/healthz").status_code == 200, "an orchestrator is never refused"
 
 
 def test_the_requests_to_the_admin_surface(market: Market) -> None:
@@ -151,9 +150,9 @@ def test_the_requests_to_the_admin_surface(market: Market) -> None:
     assert "surface 'admin'" in found.message
 
 
-async def test_the_requests_to_the_a2a_surface_with_its_cards() -> None:
+async def test_the_requests_to_the_a2a_surface() -> None:
     async with inside(Settings(memory=True, quotas="surface:a2a.rate=3")) as http:
-        found = [await http.get("/agents/teller/.well-known/agent-card.json") for _ in range(8)]
+        found = [await http.get("/agents/teller/tasks") for _ in range(8)]
         assert {answer.status_code for answer in found[:3]} == {200}
         over(found[-1], surface_id="a2a", quota="rate", limit="3")
         assert (await http.get("/healthz")).status_code == 200
@@ -168,15 +167,23 @@ async def test_a_quota_without_a_name_is_for_each_of_them() -> None:
             over(found[-1], quota="rate", limit="3")
 
 
-async def test_who_is_refused_for_a_credential_uses_up_nothing_but_of_the_surface() -> None:
+async def test_who_is_refused_for_a_credential_uses_up_nothing() -> None:
     secret = "a-token-for-the-agents"
     async with inside(Settings(memory=True, quotas="agent.rate=3,principal.rate=3", token=secret)) as http:
         assert {(await http.get("/agents/teller/tasks")).status_code for _ in range(10)} == {401}
         assert (await http.get("/agents/teller/tasks", headers=bearer(secret))).status_code == 200
-    async with inside(Settings(memory=True, quotas="surface:a2a.rate=3", token=secret)) as http:
-        found = [await http.get("/agents/teller/tasks") for _ in range(8)]
-        over(found[-1], surface_id="a2a", quota="rate")
-        assert (await http.get("/api/v2/admin/tokens")).status_code == 401
+    settings = Settings(memory=True, quotas="surface.rate=3", token=secret, admin_token=ADMIN_SECRET)
+    async with inside(settings) as http:
+        for path in ("/agents/teller/tasks", "/agents/teller/.well-known/agent-card.json", "/api/v2/admin/tokens"):
+            assert {(await http.get(path)).status_code for _ in range(8)} <= {200, 401}
+        assert (await http.get("/agents/teller/tasks", headers=bearer(secret))).status_code == 200
+        assert (await http.get("/api/v2/admin/tokens", headers=bearer(ADMIN_SECRET))).status_code == 200
+
+
+async def test_a_message_that_is_refused_for_one_quota_uses_up_no_other() -> None:
+    async with inside(Settings(memory=True, quotas="tenant.rate=6,tenant.tasks=0")) as http:
+        for _ in range(10):
+            over(await http.post("/agents/teller/message:send", json=sending()), quota="concurrency", limit="0")
 
 
 # Tasks, streams and bytes
@@ -224,6 +231,22 @@ def test_the_streams_that_are_open_at_the_same_time(market: Market) -> None:
         assert viewer.rest.call("SendMessage", sending(), "teller").status_code == 200
     eventually(lambda: _streams(viewer.rest, task))
     viewer.rest.ok("CancelTask", {"id": task}, "turns")
+
+
+def test_a_stream_counts_with_the_tenant_of_its_task(market: Market) -> None:
+    """However the tenant was chosen."""
+    both = market["both"]
+    said = {"tenant_id": "screen", "quota": "streams", "limit": "1"}
+    chosen = sending("never", metadata={"tenant_id": "screen"})
+    with both.rest.open("SendStreamingMessage", chosen, "turns") as frames:
+        task = next(frames).data["task"]["id"]
+        for door in both.doors:
+            again = sending("never", metadata={"tenant_id": "screen"})
+            over(door.call("SendStreamingMessage", again, "turns"), **said)
+            over(door.call("SubscribeToTask", {"id": task}, "turns"), **said)
+        frames = both.rest.stream("SendStreamingMessage", sending("elsewhere"), "teller")
+        assert "default" in str(frames)
+    both.rest.ok("CancelTask", {"id": task}, "turns")
 
 
 def _streams(door: Door, task: str) -> bool:

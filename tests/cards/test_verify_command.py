@@ -221,6 +221,23 @@ def test_a_field_of_our_own_that_was_changed(web: Web, tmp_path: Path) -> None:
     assert [one["fault"] for one in found["signatures"]] == [None, "mismatch"]
 
 
+def test_what_no_signature_covers_is_named_and_refused_by_who_wants_the_whole(web: Web, tmp_path: Path) -> None:
+    """The signatures themselves are signed by nobody: whoever takes one away uncovers what it covered."""
+    web.put(KEYS, {"keys": [KEY]})
+    card = signed({**FULL, **BLOCK}, SIGNER, jku=web.url + KEYS)
+    stripped = {**card, "signatures": card["signatures"][:1], "x-note": "theirs"}
+    url = web.put(WELL_KNOWN, stripped)
+    trust = ("--trust", file_of(tmp_path, KEY))
+    found = judged(url, *trust)
+    assert (found["outcome"], "x-note" in found["uncovered"]) == ("valid", True)
+    assert "No signature covers" in found["conclusion"]
+    assert run(url, *trust).code == 0
+    assert run(url, *trust, "--whole").code == 1
+    url = web.put(WELL_KNOWN, card)
+    assert judged(url, *trust)["uncovered"] == []
+    assert run(url, *trust, "--whole").code == 0
+
+
 def test_a_signature_that_nobody_accepts(web: Web) -> None:
     header = base64url(encode({"alg": "none", "kid": "a"}))
     done = run(web.put(WELL_KNOWN, {**FULL, "signatures": [{"protected": header, "signature": ""}, {}]}))

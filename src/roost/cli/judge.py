@@ -43,6 +43,8 @@ class Report(NamedTuple):
     """Thumbprints."""
     notes: list[str]
     """What kept us from having a key."""
+    whole: bool = False
+    """The user wants no part of it to be anyone's."""
 
     def anchored(self, verdict: Verdict) -> bool:
         return verdict.valid and verdict.thumbprint in self.trusted
@@ -59,14 +61,25 @@ class Report(NamedTuple):
             return UNJUDGED, "It cannot be judged: the keys that signed it are not at hand. Give them with --jwks."
         if not valid:
             return INVALID, "Not valid: it has no signature that could be accepted."
-        if not self.trusted:
-            return VALID, (
-                "Valid. That the key is the agent's is only what its host says: compare the thumbprint with one that"
-                " you have from elsewhere, and give it with --trust-thumbprint."
-            )
-        if not any(self.anchored(verdict) for verdict in valid):
+        if self.trusted and not any(self.anchored(verdict) for verdict in valid):
             return INVALID, "Valid, but none of the keys that you trust made the signatures."
-        return VALID, "Valid, and signed by a key that you trust."
+        left = self.uncovered()
+        part = f" No signature covers {', '.join(left)}: that may be from anyone." if left else ""
+        code = INVALID if left and self.whole else VALID
+        if self.trusted:
+            return code, f"Valid, and signed by a key that you trust.{part}"
+        return code, (
+            "Valid. That the key is the agent's is only what its host says: compare the thumbprint with one that"
+            f" you have from elsewhere, and give it with --trust-thumbprint.{part}"
+        )
+
+    def uncovered(self) -> list[str]:
+        """What none of the signatures covers that count: valid ones, and if keys are trusted, theirs."""
+        counting = [one for one in self.verdicts if one.valid and (not self.trusted or self.anchored(one))]
+        if not counting:
+            return []
+        left = set.intersection(*({*verdict.uncovered} for verdict in counting))
+        return [name for name in counting[0].uncovered if name in left]
 
 
 def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]) -> Report:

@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     max_headers: int
     max_head_bytes: int
     max_connections: int
+    write_s: float
 
 
 class Watch:
@@ -67,6 +68,12 @@ class Watch:
             connection.look(now)
         for connection in [*self.leaving]:
             connection.linger(now)
+
+    def end_certified(self) -> None:
+        """Whoever has a certificate has to show it again: what was good may not be any more."""
+        for connection in [*self.connections]:
+            if connection.peer is not None and connection.peer.certificate is not None:
+                connection.transport.close()
 
     def close(self) -> None:
         """Give up those that have no request."""
@@ -92,6 +99,10 @@ class Protocol(HttpToolsProtocol):
         self.piece = 0
         """Bytes that came in last."""
         self.refused = False
+        self.unsent = 0
+        """Bytes that the client had not read when the sweep last looked."""
+        self.stalled: float | None = None
+        """Since when it has read nothing of them."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
@@ -185,12 +196,24 @@ class Protocol(HttpToolsProtocol):
     # Limits
 
     def look(self, now: float) -> None:
-        if not self._is_awaited():
+        if not self._is_read(now):
+            REFUSED["write_time"] += 1
+            self.transport.abort()
+        elif not self._is_awaited():
             self.since = None
         elif self.since is None:
             self.since = now
         elif now - self.since >= self.limits.head_s:
             self._give_up()
+
+    def _is_read(self, now: float) -> bool:
+        """The client takes what it is sent, at whatever pace; if not for too long, nobody keeps it for it any more."""
+        before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
+        if not self.unsent or self.unsent < before:
+            self.stalled = None
+        elif self.stalled is None:
+            self.stalled = now
+        return self.stalled is None or now - self.stalled < self.limits.write_s
 
     def linger(self, now: float) -> None:
         if self.since is None:

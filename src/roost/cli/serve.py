@@ -96,7 +96,7 @@ class _Server(Server):
 
     def __init__(self, host: Host, settings: Settings, listeners: Listeners, tls: TLS | None, watched: bool) -> None:
         room = room_for(settings.max_connections)
-        limits = Limits(settings.head_s, settings.max_headers, settings.max_head_bytes, room)
+        limits = Limits(settings.head_s, settings.max_headers, settings.max_head_bytes, room, settings.write_s)
         super().__init__(host, listeners, limits, tls, settings.drain_s)
         self.roost = host
         self.settings = settings
@@ -125,6 +125,8 @@ class _Server(Server):
                     log.warning("the store cannot be opened yet, trying for %g s: %s", OPEN_S, error)
                 await asyncio.sleep(OPEN_RETRY_S)
             except (OSError, sqlite3.Error) as error:
+                if self.settings.store:
+                    raise Failed(f"the store cannot be opened: {error or type(error).__name__}") from error
                 data = self.settings.data
                 raise Failed(
                     f"cannot keep the journal in {data}: {error}. Choose another folder with --data"

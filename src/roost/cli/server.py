@@ -79,8 +79,8 @@ class Server(uvicorn.Server):
         if counter % SWEEP_TICKS == 0:
             now = time.monotonic()
             self.watch.sweep(now)
-            if self.tls is not None:
-                self.tls.look(now)
+            if self.tls is not None and self.tls.look(now):
+                self.watch.end_certified()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

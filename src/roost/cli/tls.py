@@ -54,21 +54,25 @@ class TLS:
         """For new connections; replaced as a whole, so that a CA that is taken out of its file is out."""
         self.looked = 0.0
 
-    def look(self, now: float) -> None:
-        """Load the files again if they have changed, and go on with the old ones if the new ones cannot be used."""
+    def look(self, now: float) -> bool:
+        """Load the files again if they have changed, and go on with the old ones if the new ones cannot be used.
+
+        True if other files are in use now.
+        """
         if now - self.looked < LOOK_S:
-            return
+            return False
         self.looked = now
         stamps = self._stamps()
         if stamps == self.stamps:
-            return
+            return False
         self.stamps = stamps
         try:
             self.context = self._load()
         except Failed as error:
             log.error("the TLS files have changed and cannot be used, the ones before stay: %s", error)
-        else:
-            log.info("the TLS files have changed and are in use from now on")
+            return False
+        log.info("the TLS files have changed and are in use from now on")
+        return True
 
     def _stamps(self) -> list[Stamp]:
         return [_stamp(path) for path in (self.cert, self.key, self.client_ca) if path is not None]

@@ -38,8 +38,16 @@ TrustThumbprint = Annotated[
 ]
 
 
+Whole = Annotated[bool, typer.Option("--whole", help="Exit with 1, too, if a part of the card is signed by nobody.")]
+
+
 def verify(
-    url: Card, jwks: Keys = "", trust: Trust = None, trust_thumbprint: TrustThumbprint = None, as_json: Json = False
+    url: Card,
+    jwks: Keys = "",
+    trust: Trust = None,
+    trust_thumbprint: TrustThumbprint = None,
+    whole: Whole = False,
+    as_json: Json = False,
 ) -> None:
     """Verify the signatures of a card, and whether keys that you trust made them.
 
@@ -47,11 +55,12 @@ def verify(
     """
     from roost.cli.judge import judge  # with cryptography that no other command needs
 
-    report = judge(url, jwks, trust or [], trust_thumbprint or [])
+    report = judge(url, jwks, trust or [], trust_thumbprint or [])._replace(whole=whole)
     code, conclusion = report.conclusion()
     if as_json:
         signatures = [_described(report, verdict) for verdict in report.verdicts]
         outcome = {"outcome": OUTCOMES[code], "conclusion": conclusion, "notes": report.notes}
+        outcome["uncovered"] = report.uncovered()
         json_line(encode({"url": report.url, **outcome, "signatures": signatures}))
     else:
         for line in _lines(report):

@@ -99,6 +99,8 @@ class Access:
             if not principal.may_call(profile.id):
                 raise self.forbid(request, principal, f"agent:{profile.id}")
         if TENANT in request.headers:
+            if [name for name, _ in request.scope["headers"]].count(TENANT) > 1:
+                raise InvalidParams("X-Tenant-Id is there more than once", field="X-Tenant-Id")
             return principal.within(request.header(TENANT), "X-Tenant-Id")
         return principal
 
@@ -211,12 +213,12 @@ class Access:
             return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
         address = self.address(request)
         network = _network(address)
+        self.audit.refused(None, f"{request.method} {request.route}", reason, network)
         wait = self.failures.wait(network, self.rules.failures)
         if wait:
             return _too_many(wait)
         self.failures.add(network)
         log.warning("a credential from %s was refused: %s", address, reason)
-        self.audit.refused(None, f"{request.method} {request.route}", reason, address)
         said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
         return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
 
@@ -253,9 +255,9 @@ def _jwt_principal(issuer: str, claims: Claims, whole_tenant: bool) -> Principal
 
 
 def _refuse_doubles(request: Request) -> None:
-    """Of two such headers a proxy may have looked at the other one."""
+    """Of two credentials a proxy may have looked at the other one."""
     names = [name for name, _ in request.scope["headers"]]
-    if names.count(b"authorization") > 1 or names.count(API_KEY) > 1:
+    if names.count(b"authorization") + names.count(API_KEY) > 1:
         raise Refused("malformed")
 
 

@@ -96,7 +96,7 @@ class Admin:
             raise RouteNotFound(f"There is nothing at {request.method} {request.path[:200]}")
         principal = await self.access.for_scopes(request, *route.scopes)
         if not self.engine.meter.idle:
-            self.engine.meter.check_rate("", principal.name, "", "")
+            self.engine.meter.check_rate("admin", principal.name, "", "")
         handler: Callable[[Ask], Awaitable[Response]] = getattr(self, route.name)
         await respond(request, await handler(Ask(request, principal, values)))
 

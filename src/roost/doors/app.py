@@ -31,7 +31,6 @@ from roost.protocol.errors import A2AError, AgentNotFound, MethodNotAllowed, Rou
 
 log = logging.getLogger("roost.doors")
 
-OBSERVABILITY = frozenset({"/healthz", "/health", "/readyz", "/ready", "/metrics"})
 RPC_MATCH = routes.Match(routes.RPC, {}, ())
 
 
@@ -92,8 +91,6 @@ class App:
             await respond(request, preflight)
             return
         path = request.path
-        if not self.meter.idle:
-            self.meter.check_rate(_surface(path), "", "", "")
         if request.scope.get("query_string"):
             refuse_in_query(request)
         if path.startswith("/agents/") and len(path) > len("/agents/"):
@@ -125,7 +122,7 @@ class App:
         request.route = prefix + (found.route.template if found.route is not None else "/*")
         principal = await self.access.for_agent(request, profile)
         if not self.meter.idle:
-            self.meter.check_rate("", principal.name, "", agent)  # a tenant's rate is of its messages
+            self.meter.check_rate("a2a", principal.name, "", agent)  # a tenant's rate is of its messages
         if is_rpc and request.method != "POST":
             raise MethodNotAllowed(
                 "This is the JSON-RPC path: POST to it. The card is at " + CARD_PATH, metadata={"allow": "POST"}
@@ -214,12 +211,6 @@ def _is_rpc(request: Request) -> bool:
     place, _, below = request.path.removeprefix("/agents/").partition("/")
     at_agent = request.path.startswith("/agents/") and bool(place) and below in ("", place)
     return request.method == "POST" and (at_agent or "/" in (request.path, request.route))
-
-
-def _surface(path: str) -> str:
-    if path in OBSERVABILITY:
-        return "observability"
-    return "admin" if path.startswith(ADMIN_PREFIX) else "a2a"
 
 
 def _only_get(request: Request) -> None:

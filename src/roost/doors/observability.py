@@ -79,6 +79,8 @@ class Observability:
 
     async def metrics(self, request: Request) -> Response:
         await self.access.for_metrics(request)
+        if not self.engine.meter.idle:
+            self.engine.meter.check_rate("observability", "", "", "")
         return Response(200, generate_latest(self.registry), CONTENT_TYPE_LATEST.encode())
 
     def collect(self) -> Iterator[Metric]:

@@ -12,7 +12,9 @@ from roost.doors.http import REPLAYED, Request, Response, preferred_json, respon
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
 from roost.engine.answers import Stream
+from roost.engine.tenancy import confined
 from roost.identity.principal import Principal
+from roost.identity.quotas import QuotaExceeded
 from roost.protocol.codec import convert, decode
 from roost.protocol.errors import InvalidParams
 from roost.protocol.types import (
@@ -55,9 +57,9 @@ async def send_message(call: Call) -> None:
 async def stream_message(call: Call) -> None:
     refuse_resume(call.request)
     message = await _body(call, SendMessageRequest)
-    context = call.context
-    with stream_place(call):
-        stream = await context.engine.stream(call.principal, call.agent, message, call.request.extensions)
+    engine = call.context.engine
+    with stream_place(call, confined(engine.tenancy, call.principal, message.message).tenant):
+        stream = await engine.stream(call.principal, call.agent, message, call.request.extensions)
         await serve_stream(call, stream)
 
 
@@ -81,10 +83,7 @@ async def subscribe_to_task(call: Call) -> None:
         request = _query(call, SubscribeToTaskRequest)
     else:
         request = await _body(call, SubscribeToTaskRequest)
-    context = call.context
-    with stream_place(call):
-        stream = await context.engine.subscribe(call.principal, call.agent, request, last_event_id(call.request))
-        await serve_stream(call, stream)
+    await serve_subscription(call, request)
 
 
 async def create_push_config(call: Call) -> None:
@@ -124,10 +123,27 @@ async def serve_stream(call: Call, stream: Stream, prefix: bytes = b"", suffix: 
             context.access.unwatch(follower)
 
 
-def stream_place(call: Call) -> AbstractContextManager[object]:
-    """Among the streams that the caller, its tenant and the agent may have open at the same time."""
-    meter, principal = call.context.engine.meter, call.principal
-    return nullcontext() if meter.idle else meter.open_stream(principal.name, principal.tenant, call.agent)
+async def serve_subscription(
+    call: Call, request: SubscribeToTaskRequest, prefix: bytes = b"", suffix: bytes = b""
+) -> None:
+    engine = call.context.engine
+    stream = await engine.subscribe(call.principal, call.agent, request, last_event_id(call.request))
+    follower = stream.follower
+    tenant = call.principal.tenant if follower is None else follower.live.new.scope.tenant
+    try:
+        place = stream_place(call, tenant)
+    except QuotaExceeded:
+        if follower is not None:
+            engine.release(follower)
+        raise
+    with place:
+        await serve_stream(call, stream, prefix, suffix)
+
+
+def stream_place(call: Call, tenant: str) -> AbstractContextManager[object]:
+    """Among the streams that the caller, the task's tenant and the agent may have open at the same time."""
+    meter = call.context.engine.meter
+    return nullcontext() if meter.idle else meter.open_stream(call.principal.name, tenant, call.agent)
 
 
 async def extended_card_of(call: Call) -> bytes:

@@ -239,8 +239,13 @@ class Arrival:
         meter, scope = self.engine.meter, self.scope
         if meter.idle:
             return None
-        meter.check_rate("", "", scope.tenant, "")
-        return meter.admit_task(self.principal.name, scope.tenant, scope.agent)
+        place = meter.admit_task(self.principal.name, scope.tenant, scope.agent)
+        try:
+            meter.check_rate("", "", scope.tenant, "")
+        except QuotaExceeded:
+            place.leave()
+            raise
+        return place
 
     async def _take_answer(self, reserve: Reservation | None) -> None:
         engine, lane, message = self.engine, self.lane, self.received.message
@@ -263,6 +268,8 @@ class Arrival:
             waits = _reserve(lane, live.new)
             now = now_us()
             self.received.message = replace(message, context_id=live.new.context_id)
+            if self.echo is not None:
+                self.received.metadata = {**(self.received.metadata or {}), tenancy.KEY: live.new.scope.tenant}
             live.take_over(engine.worker)
             live.reserve, live.goes_on = reserve, True
             live.write_message(now, self.received)

@@ -53,8 +53,6 @@ log = logging.getLogger("roost.engine")
 
 R = TypeVar("R")
 
-NOWHERE = ""
-"""A tenant that has no tasks."""
 CANCEL_WAIT_S = 5.0
 LEAVE_S = 5.0
 """For the last words to the store."""
@@ -240,8 +238,7 @@ class Engine:
 
     async def list_tasks(self, principal: Principal, agent: str, request: ListTasksRequest) -> bytes:
         self.lane(agent)
-        tenant = principal.tenant if principal.sees(principal.tenant) else NOWHERE
-        return await listing.list_tasks(self, Scope(tenant, principal.owner, agent), request)
+        return await listing.list_tasks(self, Scope(principal.tenant, principal.owner, agent), request)
 
     async def cancel(self, principal: Principal, agent: str, request: CancelTaskRequest) -> bytes:
         return await self._cancel_found(request.id, lambda: self.find(principal, agent, request.id))

