@@ -19,6 +19,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+GOAL = 100
+"""Ten seconds: both commands follow the task long before it ends, however slowly they start."""
+
+
 def counted(goal: int) -> str:
     return "".join(f"{number}\n" for number in range(1, goal + 1))
 
@@ -26,7 +30,7 @@ def counted(goal: int) -> str:
 def test_watch_survives_a_crash_of_the_host(tmp_path: Path) -> None:
     """Two who watch one task, as people do and as programs do: both end with all of it."""
     with running(FLEET, data=tmp_path) as server:
-        task = server.send("job", "30", wait=False)["id"]
+        task = server.send("job", str(GOAL), wait=False)["id"]
         watched = ("watch", task, "--agent", "job")
         with begun(*watched, url=server.url) as people, begun(*watched, "--json", url=server.url) as program:
             assert people.stdout is not None
@@ -37,10 +41,10 @@ def test_watch_survives_a_crash_of_the_host(tmp_path: Path) -> None:
             with running(FLEET, data=tmp_path, port=server.port):
                 text, told = finish(people)
                 more_events, _ = finish(program)
-    assert "".join(lines) + text == counted(30)
+    assert "".join(lines) + text == counted(GOAL)
     assert "the connection was lost; going on in 0.25 s" in told
     assert told.endswith(f"task {task} completed\n")
-    assert folded([json.loads(line) for line in [*events, *more_events.splitlines()]]) == counted(30)
+    assert folded([json.loads(line) for line in [*events, *more_events.splitlines()]]) == counted(GOAL)
     assert (people.returncode, program.returncode) == (0, 0)
 
 
