@@ -10,11 +10,12 @@ from benchmarks import servers
 from benchmarks.bench import Bench, Outcome, Series, Stopwatch, ratios, row
 from benchmarks.load import Closed
 from benchmarks.stats import AtLeast, AtMost, NoBar
-from roost.doors.access import SCHEMES, Access, Rules
+from roost.doors.access import Access, Rules
 from roost.doors.http import Request
 from roost.engine.ports import Limits, Profile
 from roost.identity.audit import AuditLog
 from roost.identity.roster import Roster
+from roost.identity.scopes import SCHEMES
 from roost.identity.tokens import ISSUER, Wish, make_token
 from roost.stores.memory import MemoryStore
 

@@ -6,7 +6,7 @@ An IPv6 address may carry an IPv4 one; then both are judged. docs/egress.md says
 from __future__ import annotations
 
 import socket
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 
 Address = IPv4Address | IPv6Address
@@ -104,3 +104,11 @@ def _lines(file: str) -> list[str]:
         return Path(file).read_text().splitlines()
     except OSError:
         return []
+
+
+def is_loopback(host: str) -> bool:
+    """A name or address of this machine that no other can reach."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from roost._version import VERSION
-from roost.doors.access import SCHEMES, Access, Rules
+from roost.addresses import is_loopback
+from roost.doors.access import Access, Rules
 from roost.doors.admin import Admin
 from roost.doors.cards import Cards
 from roost.egress import Egress
@@ -21,7 +21,7 @@ from roost.identity.keys import Keyring
 from roost.identity.ports import Changes, Identities
 from roost.identity.quotas import Meter
 from roost.identity.roster import Roster
-from roost.identity.scopes import ADMIN, ALL_AGENTS, AUDIT, METRICS, OPERATE, parse_scopes
+from roost.identity.scopes import ADMIN, ALL_AGENTS, AUDIT, METRICS, OPERATE, SCHEMES, parse_scopes
 from roost.identity.seal import Seal
 from roost.identity.tokens import BadToken, Tokens, seed_token
 from roost.outbound import fetcher, open_issuer_egress
@@ -183,10 +183,3 @@ def security_headers(settings: Settings) -> list[tuple[bytes, bytes]]:
     secure = bool(settings.tls_cert) or settings.public_url.startswith("https:")
     hsts = [(b"strict-transport-security", b"max-age=%d" % settings.hsts_s)] if secure and settings.hsts_s else []
     return [*SECURITY_HEADERS, *hsts]
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

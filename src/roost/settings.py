@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from roost.identity.quotas import parse as parse_quotas
-from roost.identity.scopes import parse_scopes
+from roost.identity.scopes import SCHEMES, parse_scopes
 
 DOCS: dict[str, str] = {
     "host": "Address to listen on. Without credentials only a loopback address is allowed.",
@@ -296,7 +296,6 @@ _CHOICES = {
     "multi_tenant": ("off", "declared", "enforced"),
     "card_alg": ("EdDSA", "ES256"),
 }
-_SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
 
 
 def _words(text: str) -> list[str]:
@@ -369,7 +368,7 @@ def _check(found: list[Sourced]) -> None:
     for name, words in _CHOICES.items():
         require(name, by_name[name].value in words, f"it is one of {', '.join(words)}")
     for item in _words(by_name["security_scheme"].value):
-        require("security_scheme", item in _SCHEMES, f"{item!r} is none of {', '.join(_SCHEMES)}")
+        require("security_scheme", item in SCHEMES, f"{item!r} is none of {', '.join(SCHEMES)}")
     require("unix_mode", _is_mode(by_name["unix_mode"].value), "give permissions in octal, such as 600 or 660")
     for name in ("head_s", "write_s"):
         require(name, by_name[name].value > 0, "it must be positive")

@@ -11,6 +11,7 @@ from roost.agents.call import AsyncCall, Call, ThreadCall
 from roost.agents.process import ProcessCall
 from roost.engine.ports import Caller, ExtendedCard, HostedAgent, Limits, Profile
 from roost.engine.run import Run
+from roost.identity.scopes import SCHEMES
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill
 
 Handler = Callable[..., Any]
@@ -19,7 +20,6 @@ E = TypeVar("E", bound=Callable[[Caller], ExtendedCard | None])
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 THREADS = 64
-SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
 
 
 @runtime_checkable

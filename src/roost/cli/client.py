@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 from collections.abc import Iterator
@@ -14,16 +13,17 @@ import httpx
 import msgspec
 from msgspec import Struct
 
+from roost.addresses import is_loopback
 from roost.cli.errors import USAGE, Dropped, Failed, Refused, Unreachable
 from roost.cli.options import command
 from roost.cli.sse import frames
+from roost.engine.tenancy import EXTENSION as MULTI_TENANT
 from roost.protocol.codec import encode
 from roost.protocol.types import AgentCard, ListTasksResponse, SendMessageRequest, StreamResponse, Task
 
 T = TypeVar("T")
 
 UNIX = "unix:"
-MULTI_TENANT = "https://agentic-sandbox.aiwg.io/extensions/multi-tenant/v1"
 CARD = "/.well-known/agent-card.json"
 CONNECT_S = 5.0
 ANSWER_S = 30.0
@@ -221,8 +221,4 @@ def _checked_token(token: str) -> str:
 
 
 def _local(url: str) -> bool:
-    host = httpx.URL(url).host
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(httpx.URL(url).host)

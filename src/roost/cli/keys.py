@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from roost.cli.store import WHERE, me, with_store
 from roost.doors.shown import OVERLAP_S, key_shown
 from roost.engine.ports import Store
 from roost.identity.audit import AuditLog
+from roost.identity.clock import now_ms
 from roost.identity.keys import CannotRetire, Keyring, NoSuchKey
 from roost.identity.ports import SigningKey
 from roost.identity.seal import KeyFileError, Seal, load_key
@@ -107,7 +107,7 @@ def _keyring(store: Store, settings: Settings) -> Keyring:
 
 
 def state(key: SigningKey) -> str:
-    if key.retired is not None or (key.until is not None and key.until <= time.time() * 1000):
+    if key.retired is not None or (key.until is not None and key.until <= now_ms()):
         return "retired"
     return "current" if key.until is None else "until " + str(key_shown(key)["until"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from roost.cli.store import WHERE, me, with_store
 from roost.doors.shown import token_shown
 from roost.engine.ports import Store
 from roost.identity.audit import AuditLog
+from roost.identity.clock import now_ms
 from roost.identity.ports import Token
 from roost.identity.scopes import ALL_AGENTS
 from roost.identity.tokens import BadToken, Made, Tokens, Wish, seconds
@@ -142,7 +142,7 @@ def _revoke(which: Which, **flags: Any) -> None:
 def state(token: Token) -> str:
     if token.revoked is not None:
         return "revoked"
-    return "expired" if token.expires is not None and token.expires <= time.time() * 1000 else "valid"
+    return "expired" if token.expires is not None and token.expires <= now_ms() else "valid"
 
 
 app.command("create")(with_settings(_create, WHERE))

@@ -26,12 +26,11 @@ from roost.identity.limiter import Windows
 from roost.identity.peers import Peer
 from roost.identity.principal import DEFAULT_TENANT, LOCAL, WHOLE_TENANT, Principal
 from roost.identity.roster import Refused, Roster
-from roost.identity.scopes import ADMIN
+from roost.identity.scopes import ADMIN, SCHEMES
 from roost.protocol.errors import A2AError, Forbidden, InvalidParams, TooManyRequests, Unauthenticated, Unavailable
 
 log = logging.getLogger("roost.access")
 
-SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
 API_KEY = b"x-api-key"
 API_KEY_NAME = "X-API-Key"
 TENANT = b"x-tenant-id"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 
 from roost.doors import index, openapi, routes
-from roost.doors.access import SCHEMES, refuse_in_query
+from roost.doors.access import refuse_in_query
 from roost.doors.admin import PREFIX as ADMIN_PREFIX
 from roost.doors.admin import Admin
 from roost.doors.cards import CARD_PATH, FLEET, JWKS_PATH
@@ -27,6 +27,7 @@ from roost.doors.rest import Call
 from roost.engine.engine import Engine
 from roost.engine.ports import Profile
 from roost.fleet import cards
+from roost.identity.scopes import SCHEMES
 from roost.protocol.errors import A2AError, AgentNotFound, MethodNotAllowed, RouteNotFound
 
 log = logging.getLogger("roost.doors")

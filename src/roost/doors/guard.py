@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from roost.addresses import is_loopback
 from roost.doors.http import Request, Response
 from roost.engine.ports import Profile
 from roost.engine.tenancy import ENFORCED
@@ -71,7 +72,7 @@ class Guard:
     def _check_local(self, request: Request) -> None:
         headers = request.headers
         client = request.scope.get("client")
-        if client and client[0] not in NEAR and not _is_loopback(client[0]) and not self._from_proxy(request):
+        if client and client[0] not in NEAR and not is_loopback(client[0]) and not self._from_proxy(request):
             raise Forbidden("this host has no credentials and answers its own machine only: `roost token create NAME`")
         host = headers.get(b"host", b"")
         if host not in self.known:
@@ -85,7 +86,7 @@ class Guard:
 
     def _check_host(self, host: bytes) -> None:
         name = _hostname(host.decode("latin-1"))
-        if not (_is_loopback(name) or (self.public_host and name == self.public_host)):
+        if not (is_loopback(name) or name.endswith(".localhost") or (self.public_host and name == self.public_host)):
             raise Forbidden(
                 f"Host {name!r} is not this machine's. A host without credentials answers to localhost"
                 " and to the name in --public-url only"
@@ -169,12 +170,3 @@ def _hostname(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
-
-
-def _is_loopback(name: str) -> bool:
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

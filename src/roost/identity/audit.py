@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 
+from roost.identity.clock import now_ms
 from roost.identity.limiter import Windows
 from roost.identity.ports import Audited, Identities, Numbered
 from roost.identity.principal import Principal
@@ -68,7 +69,7 @@ class AuditLog:
 
 def _line(actor: str, action: str, target: str, outcome: str, address: str) -> Audited:
     texts = (_plain(text) for text in (actor, action, target, outcome, address))
-    return Audited(int(time.time() * 1000), *texts)
+    return Audited(now_ms(), *texts)
 
 
 def _plain(text: str) -> str:

@@ -10,7 +10,6 @@ retired neither signs nor is published, and its private part is gone. The keys o
 from __future__ import annotations
 
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from hashlib import sha256
@@ -18,6 +17,7 @@ from typing import Any
 
 from msgspec import Raw, to_builtins
 
+from roost.identity.clock import now_ms
 from roost.identity.ports import Changes, Identities, SigningKey
 from roost.identity.seal import Seal, WrongKey
 from roost.identity.signing import ALGORITHMS, FORMS, MAX_SIGNATURES, Signer, make_pair, sign_card, signer
@@ -38,10 +38,6 @@ class NoSuchKey(Exception):
 
 class CannotRetire(Exception):
     """It is the current key."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def alive(key: SigningKey, now: int) -> bool:

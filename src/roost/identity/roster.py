@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from roost.identity.clock import now_ms
 from roost.identity.ports import Changes, Identities, Token
 from roost.identity.principal import WHOLE_TENANT, Principal
 from roost.identity.scopes import for_agents
@@ -94,13 +95,13 @@ class Roster:
             raise Refused("unknown")
         if known.token.revoked is not None:
             raise Refused("revoked")
-        if known.token.expires is not None and known.token.expires <= time.time() * 1000:
+        if known.token.expires is not None and known.token.expires <= now_ms():
             raise Refused("expired")
         return known
 
     def holds(self, principal: Principal) -> bool:
         """Its credential still opens what it opened."""
-        over = principal.expires is not None and principal.expires <= time.time() * 1000
+        over = principal.expires is not None and principal.expires <= now_ms()
         return not over and principal.token not in self.revoked
 
     def has(self, secret: str) -> bool:

@@ -17,6 +17,8 @@ from functools import lru_cache
 
 OPERATE, ADMIN, AUDIT, METRICS = "operate", "admin", "audit", "metrics"
 PLAIN = frozenset({OPERATE, ADMIN, AUDIT, METRICS, "pty:observe", "pty:control"})
+SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
+"""The ways to prove who one is, in the order in which they are told."""
 AGENT = "agent:"
 ALL_AGENTS = "agent:*"
 

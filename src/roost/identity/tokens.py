@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 from roost.identity.audit import AuditLog
+from roost.identity.clock import now_ms
 from roost.identity.ports import Identities, Token
 from roost.identity.principal import DEFAULT_TENANT, TENANT_ID
 from roost.identity.scopes import parse_scopes
@@ -117,10 +117,6 @@ async def seed_token(store: Identities, audit: AuditLog, name: str, secret: str,
 
 def _is_name(text: str) -> bool:
     return 1 <= len(text) <= MAX_NAME and text.isprintable()
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def digest(secret: str) -> bytes:
