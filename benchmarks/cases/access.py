@@ -12,7 +12,7 @@ from benchmarks.load import Closed
 from benchmarks.stats import AtLeast, AtMost, NoBar
 from roost.doors.access import Access, Rules
 from roost.doors.http import Request
-from roost.engine.ports import Limits, Profile
+from roost.engine.hosted import Limits, Profile
 from roost.identity.audit import AuditLog
 from roost.identity.roster import Roster
 from roost.identity.scopes import SCHEMES

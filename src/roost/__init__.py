@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roost.agents.agent import Agent, AgentDefinitionError
     from roost.agents.sdk import SDKAgent
     from roost.agents.task import AgentTask, Answer
-    from roost.engine.ports import Caller, ExtendedCard
+    from roost.engine.hosted import Caller, ExtendedCard
     from roost.host import asgi
     from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill, Artifact, Message, Part
 
@@ -39,8 +39,8 @@ _HOMES = {
     "AgentDefinitionError": "roost.agents.agent",
     "AgentTask": "roost.agents.task",
     "Answer": "roost.agents.task",
-    "Caller": "roost.engine.ports",
-    "ExtendedCard": "roost.engine.ports",
+    "Caller": "roost.engine.hosted",
+    "ExtendedCard": "roost.engine.hosted",
     "SDKAgent": "roost.agents.sdk",
     "asgi": "roost.host",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roost import Agent, AgentDefinitionError, AgentProvider, AgentSkill
-from roost.engine.ports import Limits
+from roost.engine.hosted import Limits
 from roost.testing import client
 
 

@@ -193,7 +193,7 @@ async def test_another_message_with_the_same_id_is_refused_with_both_hashes_and_
 
 async def test_an_error_before_the_accept_reserves_nothing():
     counting = Counting()
-    from roost.engine.ports import Limits
+    from roost.engine.hosted import Limits
 
     agent = counting.agent()
     async with serving(agent) as (_, engine):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from roost.agents.call import AsyncCall, Call, ThreadCall
 from roost.agents.process import ProcessCall
-from roost.engine.ports import Caller, ExtendedCard, HostedAgent, Limits, Profile
+from roost.engine.hosted import Caller, ExtendedCard, HostedAgent, Limits, Profile
 from roost.engine.run import Run
 from roost.identity.scopes import SCHEMES
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill

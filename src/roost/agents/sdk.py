@@ -14,7 +14,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf import json_format
 
 from roost.agents.agent import ID, AgentDefinitionError
-from roost.engine.ports import Limits, Profile
+from roost.engine.hosted import Limits, Profile
 from roost.engine.run import Run
 from roost.protocol.codec import convert, encode
 from roost.protocol.states import SETTLED, TERMINAL

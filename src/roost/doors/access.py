@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from roost.doors.http import Request
 from roost.engine.follower import Follower
-from roost.engine.ports import Profile
+from roost.engine.hosted import Profile
 from roost.identity.audit import AuditLog
 from roost.identity.jwks import KeysUnavailable
 from roost.identity.jwt import Claims, Verifier

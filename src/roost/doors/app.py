@@ -25,7 +25,7 @@ from roost.doors.observability import Observability, Requests
 from roost.doors.openapi_components import Asked
 from roost.doors.rest import Call
 from roost.engine.engine import Engine
-from roost.engine.ports import Profile
+from roost.engine.hosted import Profile
 from roost.fleet import cards
 from roost.identity.scopes import SCHEMES
 from roost.protocol.errors import A2AError, AgentNotFound, MethodNotAllowed, RouteNotFound

@@ -11,7 +11,7 @@ import msgspec
 
 from roost.doors.access import Access
 from roost.doors.http import Headers, Request, Response, preferred_json
-from roost.engine.ports import Caller, Profile
+from roost.engine.hosted import Caller, Profile
 from roost.fleet import cards
 from roost.fleet.cards import ServedCard, Terms
 from roost.identity.keys import Keyring

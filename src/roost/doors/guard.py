@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from roost.addresses import is_loopback
 from roost.doors.http import Request, Response
-from roost.engine.ports import Profile
+from roost.engine.hosted import Profile
 from roost.engine.tenancy import ENFORCED
 from roost.fleet.cards import extensions_of
 from roost.protocol.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from roost.engine.ports import Profile
+from roost.engine.hosted import Profile
 from roost.protocol.codec import encode
 
 _PAGE = """<!doctype html>

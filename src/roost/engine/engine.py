@@ -12,6 +12,7 @@ from roost.engine.accepting import Repeated, accept
 from roost.engine.answers import Answer, Stream, Waiting, Watching
 from roost.engine.committer import Committer
 from roost.engine.follower import SUBSCRIBE_ENDS, Follower
+from roost.engine.hosted import HostedAgent
 from roost.engine.idempotency import Rules
 from roost.engine.ids import now_us
 from roost.engine.keeping import Keeper, Keeping
@@ -19,7 +20,7 @@ from roost.engine.lane import Lane
 from roost.engine.leases import Lease
 from roost.engine.live import LiveTask
 from roost.engine.mirrors import Mirrors
-from roost.engine.ports import HostedAgent, NewTask, Scope, Store, Stored, Wakes
+from roost.engine.ports import NewTask, Scope, Store, Stored, Wakes
 from roost.engine.push import Pusher
 from roost.engine.run import Run
 from roost.engine.runner import Runner

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from roost.engine.ports import HostedAgent, NewTask
+from roost.engine.hosted import HostedAgent
+from roost.engine.ports import NewTask
 from roost.engine.run import Run
 
 ContextKey = tuple[str, str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from roost.engine.ports import Profile
+from roost.engine.hosted import Profile
 from roost.protocol.errors import ContentTypeNotSupported
 from roost.protocol.types import Message, Part
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a store and of an agent. Stores and agents implement these ports.
+"""What the engine asks of a store. Stores implement these ports; hosted.py has what it asks of an agent.
 
 door -> Engine -> Committer -> Journal.commit   (many tasks, one fsync)
           |           '-> LiveTask -> followers (only what is committed)
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from roost.identity.ports import Identities
 from roost.protocol.entries import Entry
-from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill, JSONObject, TaskState
-
-if TYPE_CHECKING:
-    from roost.engine.run import Run
+from roost.protocol.types import TaskState
 
 
 class Scope(NamedTuple):
@@ -442,70 +439,3 @@ class Wakes(Protocol):
         """Soon, and together with others. Never waits, never raises."""
 
     async def close(self) -> None: ...
-
-
-class Limits(NamedTuple):
-    concurrency: int = 1000
-    """Runs of one agent at the same time."""
-    queue: int = 10_000
-    """Accepted messages that wait for their run; then 429."""
-    wall_s: float | None = None
-    """Longest time of one run, in seconds; then FAILED."""
-    silence_s: float | None = None
-    """Longest time without an emission, in seconds; then FAILED."""
-
-
-class Caller(NamedTuple):
-    """Who asks for an extended card."""
-
-    subject: str
-    tenant: str
-    scopes: tuple[str, ...]
-
-
-class ExtendedCard(Struct, kw_only=True):
-    """What an agent's card says to this caller beyond what it says to everyone."""
-
-    description: str = ""
-    """Instead of the agent's own."""
-    skills: list[AgentSkill] = []
-    extensions: list[AgentExtension] = []
-
-
-class Profile(Struct, kw_only=True):
-    """What a card says of an agent, and how the engine treats it."""
-
-    id: str
-    name: str
-    description: str
-    version: str
-    skills: list[AgentSkill]
-    input_modes: list[str]
-    output_modes: list[str]
-    extensions: list[AgentExtension]
-    provider: AgentProvider | None
-    documentation_url: str | None
-    icon_url: str | None
-    streaming: bool
-    direct: bool
-    parallel: bool
-    resume: bool
-    """Call the agent again after a crash; otherwise the task ends FAILED."""
-    announce: bool
-    """The engine says WORKING when a run begins; otherwise the agent says so itself."""
-    limits: Limits
-    schemes: tuple[str, ...] = ()
-    """Credentials that this agent takes, of those that the host does; all of them by default."""
-    extras: JSONObject = {}
-    """`x-*` members of its card."""
-    extended: Callable[[Caller], ExtendedCard | None] | None = None
-
-
-class HostedAgent(Protocol):
-    profile: Profile
-
-    async def run(self, run: Run) -> None:
-        """Serve one turn: emit through `run` and return when the turn is over."""
-
-    async def cancel(self, run: Run) -> None:
-        """A cancel was asked for; called before the run's coroutine is cancelled."""

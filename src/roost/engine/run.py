@@ -15,9 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from roost.engine import steps
+from roost.engine.hosted import HostedAgent
 from roost.engine.ids import new_id, now_us
 from roost.engine.live import OUTPUT, LiveTask
-from roost.engine.ports import HostedAgent
 from roost.identity.quotas import Place
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode

@@ -9,10 +9,11 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from roost.engine.hosted import HostedAgent
 from roost.engine.ids import new_id, now_us
 from roost.engine.lane import Lane
 from roost.engine.live import IllegalTransition, LiveTask
-from roost.engine.ports import HostedAgent, StoreUnavailable
+from roost.engine.ports import StoreUnavailable
 from roost.engine.run import Run, Unwind
 from roost.identity.principal import WHOLE_TENANT
 from roost.protocol import entries as kinds

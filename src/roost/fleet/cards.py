@@ -6,8 +6,8 @@ import hashlib
 from email.utils import formatdate
 from typing import NamedTuple
 
+from roost.engine.hosted import ExtendedCard, Profile
 from roost.engine.idempotency import EXTENSION as IDEMPOTENCY
-from roost.engine.ports import ExtendedCard, Profile
 from roost.engine.tenancy import EXTENSION as MULTI_TENANT
 from roost.protocol.codec import encode
 from roost.protocol.types import (
