@@ -15,14 +15,12 @@ from roost.doors.http import REPLAYED, ClientGone, Response, respond
 from roost.doors.rest import (
     Call,
     extended_card_of,
+    last_event_id,
     refuse_resume,
     same_agent,
     serve_stream,
-    serve_subscription,
-    stream_place,
 )
 from roost.engine import push_configs
-from roost.engine.tenancy import confined
 from roost.protocol.codec import check_depth, decode, decoder, invalid
 from roost.protocol.errors import (
     InvalidRequest,
@@ -130,9 +128,8 @@ async def _stream(call: Call, params: SendMessageRequest, request_id: bytes) -> 
     refuse_resume(call.request)
     engine = call.context.engine
     prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
-    with stream_place(call, confined(engine.tenancy, call.principal, params.message).tenant):
-        stream = await engine.stream(call.principal, call.agent, params, call.request.extensions)
-        await serve_stream(call, stream, prefix, b"}")
+    stream = await engine.stream(call.principal, call.agent, params, call.request.extensions)
+    await serve_stream(call, stream, prefix, b"}")
 
 
 async def _get(call: Call, params: GetTaskRequest, request_id: bytes) -> None:
@@ -148,7 +145,10 @@ async def _cancel(call: Call, params: CancelTaskRequest, request_id: bytes) -> N
 
 
 async def _subscribe(call: Call, params: SubscribeToTaskRequest, request_id: bytes) -> None:
-    await serve_subscription(call, params, b'{"jsonrpc":"2.0","id":%b,"result":' % request_id, b"}")
+    prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
+    last = last_event_id(call.request)
+    stream = await call.context.engine.subscribe(call.principal, call.agent, params, last)
+    await serve_stream(call, stream, prefix, b"}")
 
 
 async def _create_push(call: Call, params: TaskPushNotificationConfig, request_id: bytes) -> None:

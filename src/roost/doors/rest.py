@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from roost.doors.context import Context
@@ -12,9 +11,7 @@ from roost.doors.http import REPLAYED, Request, Response, preferred_json, respon
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
 from roost.engine.answers import Stream
-from roost.engine.tenancy import confined
 from roost.identity.principal import Principal
-from roost.identity.quotas import QuotaExceeded
 from roost.protocol.codec import convert, decode
 from roost.protocol.errors import InvalidParams
 from roost.protocol.types import (
@@ -57,10 +54,8 @@ async def send_message(call: Call) -> None:
 async def stream_message(call: Call) -> None:
     refuse_resume(call.request)
     message = await _body(call, SendMessageRequest)
-    engine = call.context.engine
-    with stream_place(call, confined(engine.tenancy, call.principal, message.message).tenant):
-        stream = await engine.stream(call.principal, call.agent, message, call.request.extensions)
-        await serve_stream(call, stream)
+    stream = await call.context.engine.stream(call.principal, call.agent, message, call.request.extensions)
+    await serve_stream(call, stream)
 
 
 async def get_task(call: Call) -> None:
@@ -83,7 +78,8 @@ async def subscribe_to_task(call: Call) -> None:
         request = _query(call, SubscribeToTaskRequest)
     else:
         request = await _body(call, SubscribeToTaskRequest)
-    await serve_subscription(call, request)
+    last = last_event_id(call.request)
+    await serve_stream(call, await call.context.engine.subscribe(call.principal, call.agent, request, last))
 
 
 async def create_push_config(call: Call) -> None:
@@ -121,29 +117,6 @@ async def serve_stream(call: Call, stream: Stream, prefix: bytes = b"", suffix: 
     finally:
         if follower is not None:
             context.access.unwatch(follower)
-
-
-async def serve_subscription(
-    call: Call, request: SubscribeToTaskRequest, prefix: bytes = b"", suffix: bytes = b""
-) -> None:
-    engine = call.context.engine
-    stream = await engine.subscribe(call.principal, call.agent, request, last_event_id(call.request))
-    follower = stream.follower
-    tenant = call.principal.tenant if follower is None else follower.live.new.scope.tenant
-    try:
-        place = stream_place(call, tenant)
-    except QuotaExceeded:
-        if follower is not None:
-            engine.release(follower)
-        raise
-    with place:
-        await serve_stream(call, stream, prefix, suffix)
-
-
-def stream_place(call: Call, tenant: str) -> AbstractContextManager[object]:
-    """Among the streams that the caller, the task's tenant and the agent may have open at the same time."""
-    meter = call.context.engine.meter
-    return nullcontext() if meter.idle else meter.open_stream(call.principal.name, tenant, call.agent)
 
 
 async def extended_card_of(call: Call) -> bytes:

@@ -25,7 +25,7 @@ from roost.engine.push import Pusher
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
-from roost.engine.tenancy import OFF
+from roost.engine.tenancy import OFF, confined
 from roost.engine.turnstile import Turnstile
 from roost.engine.views import split, task_bytes, trim_task, view
 from roost.identity.principal import Principal
@@ -210,6 +210,12 @@ class Engine:
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str] = ()
     ) -> Stream:
         self._streaming(agent)
+        tenant = confined(self.tenancy, principal, request.message).tenant
+        return await self._placed(principal, tenant, agent, lambda: self._stream(principal, agent, request, extensions))
+
+    async def _stream(
+        self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str]
+    ) -> Stream:
         configuration = request.configuration
         watching = Watching(self, None if configuration is None else configuration.history_length)
         try:
@@ -332,28 +338,52 @@ class Engine:
             raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
         live = await self.find(principal, agent, request.id)
         try:
-            if last_event_id is not None:
-                return await recovery.resume_stream(self, live, last_event_id)
-            if live.state in TERMINAL:
-                raise UnsupportedOperation(
-                    f"Task is already {self.word(live.state)}: there is nothing to subscribe to. Read it with GetTask,"
-                    " or send Last-Event-ID to replay its stream",
-                    metadata={"taskId": request.id},
-                )
-
-            def look(task: Task, seq: int) -> Stream:
-                follower = self.follow(live, seq, SUBSCRIBE_ENDS)
-                return Stream(Answer(task_bytes(task), None), seq, follower)
-
-            return await live.read(look)
+            tenant = live.new.scope.tenant
+            return await self._placed(principal, tenant, agent, lambda: self._subscribe(live, last_event_id))
         finally:
             self.unhold(live)
+
+    async def _subscribe(self, live: LiveTask, last_event_id: int | None) -> Stream:
+        if last_event_id is not None:
+            return await recovery.resume_stream(self, live, last_event_id)
+        if live.state in TERMINAL:
+            raise UnsupportedOperation(
+                f"Task is already {self.word(live.state)}: there is nothing to subscribe to. Read it with GetTask,"
+                " or send Last-Event-ID to replay its stream",
+                metadata={"taskId": live.new.id},
+            )
+
+        def look(task: Task, seq: int) -> Stream:
+            follower = self.follow(live, seq, SUBSCRIBE_ENDS)
+            return Stream(Answer(task_bytes(task), None), seq, follower)
+
+        return await live.read(look)
 
     def follow(self, live: LiveTask, position: int, ends: frozenset[TaskState]) -> Follower:
         return Follower(live, self.store, self.stats, self.turnstile, position, ends)
 
+    async def _placed(
+        self, principal: Principal, tenant: str, agent: str, begin: Callable[[], Awaitable[Stream]]
+    ) -> Stream:
+        """A stream that counts among those of its caller, tenant and agent until it is released."""
+        if self.meter.idle:
+            return await begin()
+        place = self.meter.open_stream(principal.name, tenant, agent)
+        try:
+            stream = await begin()
+        except BaseException:
+            place.leave()
+            raise
+        if stream.follower is None:
+            place.leave()
+        else:
+            stream.follower.place = place
+        return stream
+
     def release(self, follower: Follower) -> None:
         follower.close()
+        if follower.place is not None:
+            follower.place.leave()
         self.released(follower.live)
 
     def lane(self, agent: str) -> Lane:

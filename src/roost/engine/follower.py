@@ -8,6 +8,7 @@ from roost.engine.live import Frame, LiveTask
 from roost.engine.ports import Journal
 from roost.engine.stats import Stats
 from roost.engine.turnstile import Turnstile
+from roost.identity.quotas import Place
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
@@ -44,6 +45,8 @@ class Follower:
         self.over = False
         self.waiter: asyncio.Future[bool] | None = None
         self.open = True
+        self.place: Place | None = None
+        """Among the streams that may be open at the same time."""
         live.followers.append(self.wake)
         stats.streams += 1
 
