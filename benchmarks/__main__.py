@@ -16,6 +16,7 @@ from benchmarks.cases import (
     access,
     cluster,
     cost,
+    grpc,
     latency,
     listing,
     paused,
@@ -31,6 +32,7 @@ from benchmarks.servers import ROOT, ServerFailed
 CASES = {
     "send": send.run,
     "access": access.run,
+    "grpc": grpc.run,
     "stream": stream.run,
     "latency": latency.run,
     "cost": cost.run,

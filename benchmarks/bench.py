@@ -93,9 +93,9 @@ class Bench:
 class Generator:
     """A load generator at work."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Struct, module: str = "benchmarks.load") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.load"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(job))

@@ -12,7 +12,7 @@ from benchmarks.stats import Spread
 GENERATOR = (
     "benchmarks/load.py: a process of its own, uvloop with a hand-written HTTP/1.1 client protocol, keep-alive"
     " connections, prepared requests. It checks every status, that every task ends COMPLETED, and counts"
-    " every event"
+    " every event. For gRPC benchmarks/grpc_load.py does the same with as much of HTTP/2 as a call needs"
 )
 
 PARTIAL = """

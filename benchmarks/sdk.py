@@ -1,5 +1,6 @@
 """The same agent on a2a-sdk's own server: `python -m benchmarks.sdk [--tuned] [FILE]`, in memory or on SQLite;
-`python -m benchmarks.sdk [--replica] URL` on PostgreSQL, a replica with the store and the events that it has for those.
+`python -m benchmarks.sdk [--replica] URL` on PostgreSQL, a replica with the store and the events that it has for those;
+`--grpc` on its gRPC server instead of HTTP.
 
 As it comes; or tuned as well as its user could: tracing off, SQLite in WAL mode with every commit
 synced, as Roost's own store is, and two connections. In two short trials of each, one connection
@@ -29,7 +30,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from starlette.applications import Starlette
 
-from benchmarks import serving
+from benchmarks import grpc_serving, serving
 from benchmarks.pieces import pieces
 
 
@@ -75,29 +76,35 @@ def postgres(url: str) -> AsyncEngine:
     return create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:", 1))
 
 
+CARD = pb.AgentCard(
+    name="bench",
+    description="Says as many pieces as it is told to.",
+    version="1.0.0",
+    supported_interfaces=[
+        pb.AgentInterface(url="http://127.0.0.1/", protocol_binding="HTTP+JSON", protocol_version="1.0")
+    ],
+    capabilities=pb.AgentCapabilities(streaming=True),
+    default_input_modes=["text/plain"],
+    default_output_modes=["text/plain"],
+    skills=[pb.AgentSkill(id="bench", name="bench", description="Says pieces.", tags=["bench"])],
+)
+
+
+def in_memory() -> DefaultRequestHandler:
+    return DefaultRequestHandler(agent_executor=Bench(), task_store=InMemoryTaskStore(), agent_card=CARD)
+
+
 def app(place: str | None, *, replica: bool = False) -> Starlette:
-    card = pb.AgentCard(
-        name="bench",
-        description="Says as many pieces as it is told to.",
-        version="1.0.0",
-        supported_interfaces=[
-            pb.AgentInterface(url="http://127.0.0.1/", protocol_binding="HTTP+JSON", protocol_version="1.0")
-        ],
-        capabilities=pb.AgentCapabilities(streaming=True),
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
-        skills=[pb.AgentSkill(id="bench", name="bench", description="Says pieces.", tags=["bench"])],
-    )
     tasks: TaskStore | VersionedDatabaseTaskStore
     if replica and place:
         engine = postgres(place)
         tasks, events = VersionedDatabaseTaskStore(engine), DatabaseTaskEventStream(engine)
     else:
         tasks, events = store(place), None
-    handler = DefaultRequestHandler(agent_executor=Bench(), task_store=tasks, agent_card=card, event_stream=events)
+    handler = DefaultRequestHandler(agent_executor=Bench(), task_store=tasks, agent_card=CARD, event_stream=events)
     routes = [
         *create_rest_routes(handler),
-        *create_agent_card_routes(card),
+        *create_agent_card_routes(CARD),
         *create_jsonrpc_routes(handler, rpc_url="/"),
     ]
 
@@ -112,4 +119,7 @@ def app(place: str | None, *, replica: bool = False) -> Starlette:
 
 if __name__ == "__main__":
     places = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    serving.run(app(places[0] if places else None, replica="--replica" in sys.argv))
+    if "--grpc" in sys.argv:
+        grpc_serving.run(in_memory())
+    else:
+        serving.run(app(places[0] if places else None, replica="--replica" in sys.argv))

@@ -18,6 +18,7 @@ from roost.identity.seal import make_key
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"at http://127\.0\.0\.1:(\d+)/")
+GRPC_READY = re.compile(r"gRPC: 127\.0\.0\.1:(\d+)")
 TICKS = os.sysconf("SC_CLK_TCK")
 START_S = 60.0
 HAPPEN_S = 120.0
@@ -38,6 +39,8 @@ class Server:
         self.arguments = arguments
         self.base = base
         """The path below which the agent is served."""
+        self.ready = READY
+        """What it says when it serves, and on which port."""
         self.errors = folder / f"{name}.log"
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -47,7 +50,7 @@ class Server:
         with self.errors.open("wb") as errors:
             given = {**os.environ, **({"ROOST_TOKEN": self.token} if self.token else {})}
             self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdout=errors, stderr=errors, env=given)
-        while not (found := READY.search(self.errors.read_text(errors="replace"))):
+        while not (found := self.ready.search(self.errors.read_text(errors="replace"))):
             if self.process.poll() is not None or time.perf_counter() - self.started > START_S:
                 self.__exit__(None, None, None)
                 raise ServerFailed(f"{self.name} did not start:\n{self.errors.read_text(errors='replace')[-2000:]}")
@@ -120,6 +123,11 @@ def roost(folder: Path, data: str = "journal") -> Server:
     return Server("roost", "Roost, SQLite", arguments, folder, "/agents/bench")
 
 
+def roost_grpc(folder: Path) -> Server:
+    server = roost(folder, "grpc")
+    return _on_grpc(Server("roost-grpc", "Roost, SQLite", [*server.arguments, "--grpc", "127.0.0.1:0"], folder))
+
+
 def roost_with_token(folder: Path, token: str) -> Server:
     """The same, closed to everyone without the token."""
     server = roost(folder, "closed")
@@ -160,6 +168,19 @@ def sdk_on_postgres(folder: Path, store: str) -> Server:
 def sdk_replica(folder: Path, name: str, store: str) -> Server:
     """One of several on one PostgreSQL, each with the events of the others."""
     return _sdk(name, "a2a-sdk, PostgreSQL", folder, "--replica", store)
+
+
+def sdk_grpc(folder: Path) -> Server:
+    return _on_grpc(_sdk("sdk-grpc", "a2a-sdk, in memory", folder, "--grpc"))
+
+
+def tuned_grpc(folder: Path) -> Server:
+    return _on_grpc(_sdk("tuned-grpc", "a2a-sdk tuned, in memory", folder, "--grpc", "--tuned"))
+
+
+def _on_grpc(server: Server) -> Server:
+    server.ready = GRPC_READY
+    return server
 
 
 def _sdk(name: str, label: str, folder: Path, *arguments: str) -> Server:

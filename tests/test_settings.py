@@ -15,6 +15,10 @@ import typer
 from roost.cli.main import app, serve_command
 from roost.doors.admin import PREFIX as ADMIN_PREFIX
 from roost.doors.admin import ROUTES as ADMIN_ROUTES
+from roost.doors.mcp import ROUTES as MCP_ROUTES
+from roost.doors.openai.door import ALIAS_ROUTE as OPENAI_ALIAS
+from roost.doors.openai.door import PREFIX as OPENAI_PREFIX
+from roost.doors.openai.door import ROUTES as OPENAI_ROUTES
 from roost.doors.routes import HOST_ROUTES, OPERATIONS, RPC
 from roost.settings import DOCS, NO_FLAG, SettingError, Settings, check_together, read, replace, settings_of, shown
 
@@ -56,6 +60,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a", "b", "c"),
     "port": (1, 2, 3),
     "listen": ("a:1", "b:2", "unix:c"),
+    "grpc": ("a:1", "b:2", "[::1]:3"),
+    "grpc_public": ("a:1", "b:2", "[::1]:3"),
     "tls_cert": ("a", "b", "c"),
     "tls_key": ("a", "b", "c"),
     "client_ca": ("a", "b", "c"),
@@ -95,6 +101,9 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "secret_file": ("a", "b", "c"),
     "memory": (True, True, True),
     "root": ("a", "b", "c"),
+    "openai": (False, False, False),
+    "openai_cancel": (True, True, True),
+    "mcp": (False, False, False),
     "public_url": ("http://a", "http://b", "http://c"),
     "trusted_proxy": ("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"),
     "max_body": (1, 2, 3),
@@ -161,6 +170,11 @@ BAD: list[tuple[str, str]] = [
     ("port", "-1"),
     ("port", "65536"),
     ("memory", "perhaps"),
+    ("grpc", "50051"),
+    ("grpc", "localhost"),
+    ("grpc", "localhost:65536"),
+    ("grpc", "::1:50051"),
+    ("grpc_public", "https://example.com:443"),
     ("max_body", "0"),
     ("max_body", "1.5"),
     ("log_level", "loud"),
@@ -216,6 +230,7 @@ TOGETHER = [
     ({"wake": "nats://h"}, "give --store postgresql"),
     ({"workers": 2}, "more than one worker needs PostgreSQL"),
     ({"store": "postgresql://h/d"}, "roost secret FILE"),
+    ({"store": "postgresql://h/d", "secret_file": "f", "workers": 2, "grpc": "127.0.0.1:0"}, "share one port for gRPC"),
     ({"jwt_issuer": "https://idp"}, "give --jwt-audience too"),
     ({"jwt_audience": "me"}, "give --jwt-issuer too"),
     ({"token": "a" * 20, "admin_token": "a" * 20}, "are the same"),
@@ -310,8 +325,11 @@ def test_no_command_is_documented_that_does_not_exist():
 
 ROUTES = [
     *HOST_ROUTES,
+    *MCP_ROUTES,
     *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS)),
     *((route.method, ADMIN_PREFIX + route.template, route.summary) for route in ADMIN_ROUTES),
+    *((route.method, OPENAI_PREFIX + route.template, route.summary) for route in OPENAI_ROUTES),
+    (OPENAI_ALIAS.method, OPENAI_ALIAS.template, OPENAI_ALIAS.summary),
 ]
 
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roost._version import VERSION
 from roost.agents.agent import Hostable
@@ -15,6 +16,8 @@ from roost.doors.app import App
 from roost.doors.context import Context
 from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
+from roost.doors.mcp import MCPDoor
+from roost.doors.openai.door import OpenAIDoor
 from roost.egress import Egress
 from roost.engine.engine import Engine
 from roost.engine.idempotency import Rules
@@ -23,11 +26,15 @@ from roost.engine.keeping import Keeping
 from roost.engine.ports import Store, Wakes
 from roost.gate import Gate, GateError, open_meter, security_headers
 from roost.identity.seal import KeyFileError, Seal, load_key, new_key
+from roost.inbound import InboundError, open_grpc, start_grpc
 from roost.outbound import open_egress, open_pusher
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import ProcessCarrier
+
+if TYPE_CHECKING:
+    from roost.doors.grpc_server import GrpcServer
 
 
 class HostError(Exception):
@@ -44,10 +51,12 @@ class Host:
         store: Store | None = None,
         wakes: Wakes | None = None,
         hosts: Sequence[str] = (),
+        place: str = "",
     ) -> None:
-        """`hosts` are the addresses that are listened on, where the caller knows."""
+        """`hosts` are the addresses that are listened on, where the caller knows, and `place` is the first's URL."""
         self.settings = settings
-        self.hosts = hosts
+        self.hosts = [*hosts, *([settings.grpc_address()[0]] if settings.grpc else [])]
+        self.place = place
         self.agents = [agent.hosted() for agent in agents]
         ids = [hosted.profile.id for hosted in self.agents]
         if not ids:
@@ -60,6 +69,7 @@ class Host:
         self.gate: Gate | None = None
         self.egress: Egress | None = None
         self.app: App | None = None
+        self.grpc: GrpcServer | None = None
         self.starting: asyncio.Task[None] | None = None
         self.grace_until = 0.0
 
@@ -70,6 +80,9 @@ class Host:
         try:
             await self._start(store)
         except BaseException:
+            if self.grpc is not None:
+                await self.grpc.close()
+                self.grpc = None
             await store.close()
             raise
 
@@ -99,7 +112,8 @@ class Host:
         try:
             await gate.start()
             gate.check_bind()
-        except GateError as error:
+            self.grpc = open_grpc(settings, gate)
+        except (GateError, InboundError) as error:
             await gate.close()
             raise HostError(str(error)) from None
         except BaseException:
@@ -113,6 +127,7 @@ class Host:
             gate.cards,
             max_body=settings.max_body,
             public_url=settings.public_url.rstrip("/"),
+            place=self.place,
         )
         self.app = App(
             engine,
@@ -122,15 +137,38 @@ class Host:
             root=settings.root or None,
             version=VERSION,
             headers=security_headers(settings),
+            openai=self._open_openai(context),
+            mcp=self._open_mcp(context),
         )
+        if self.grpc is not None:
+            await start_grpc(self.grpc, self.app)
+
+    def _open_openai(self, context: Context) -> OpenAIDoor | None:
+        profiles = [hosted.profile for hosted in self.agents]
+        return OpenAIDoor(context, profiles, cancels=self.settings.openai_cancel) if self.settings.openai else None
+
+    def _open_mcp(self, context: Context) -> MCPDoor | None:
+        if not self.settings.mcp:
+            return None
+        profiles = [hosted.profile for hosted in self.agents]
+        return MCPDoor(context, profiles, VERSION, sessions_here=self.settings.workers == 1)
 
     def drain(self) -> None:
         """No new work; streams end, and their clients can resume them later. Running tasks have `drain_s` left."""
         self.grace_until = time.monotonic() + self.settings.drain_s
         if self.engine is not None:
             self.engine.drain()
+        if self.grpc is not None:
+            self.grpc.drain(self.settings.drain_s)
+        if self.app is not None and self.app.mcp is not None:
+            self.app.mcp.drain()
 
     async def close(self) -> None:
+        if self.grpc is not None:
+            await self.grpc.close()
+            self.grpc = None
+        if self.app is not None and self.app.mcp is not None:
+            await self.app.mcp.close()
         if self.gate is not None:
             await self.gate.close()
             self.gate = None

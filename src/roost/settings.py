@@ -22,6 +22,9 @@ DOCS: dict[str, str] = {
     "port": "Port to listen on.",
     "listen": "Where to listen instead of host and port, comma separated: host:port, or unix:PATH for a socket whose"
     " callers are known by their user id.",
+    "grpc": "Where to serve gRPC too: host:port, port 0 for any. Off by default.",
+    "grpc_public": "host:port under which clients reach gRPC; cards say it. The bound address by default, on the host"
+    " of public_url where there is one.",
     "tls_cert": "Certificate chain (PEM): serve TLS. Read again when the file changes.",
     "tls_key": "Private key of tls_cert (PEM); others must not be able to read it.",
     "client_ca": "CA certificates (PEM) whose client certificates are credentials.",
@@ -58,6 +61,9 @@ DOCS: dict[str, str] = {
     " required with PostgreSQL, the same file on every machine.",
     "memory": "Keep nothing on disk; all tasks end with the process.",
     "root": "Agent that the root path serves; implied when one .py file is served.",
+    "openai": "Serve agents to clients of OpenAI too, below /openai/v1/.",
+    "openai_cancel": "A client of OpenAI's that drops its connection cancels its task; otherwise the task goes on.",
+    "mcp": "Serve agents as tools to clients of MCP too, at /mcp; needs the extra mcp.",
     "public_url": "URL under which clients reach this host; cards say it. The bound address by default.",
     "trusted_proxy": "CIDRs of proxies whose forwarded headers are accepted, comma separated.",
     "max_body": "Longest request body in bytes; longer ones get 413.",
@@ -94,6 +100,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     listen: str = ""
+    grpc: str = ""
+    grpc_public: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     client_ca: str = ""
@@ -126,6 +134,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     secret_file: str = ""
     memory: bool = False
     root: str = ""
+    openai: bool = True
+    openai_cancel: bool = False
+    mcp: bool = True
     public_url: str = ""
     trusted_proxy: str = ""
     max_body: int = 8 * 1024 * 1024
@@ -155,6 +166,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         return [ipaddress.ip_network(item.strip()) for item in self.trusted_proxy.split(",") if item.strip()]
+
+    def grpc_address(self) -> tuple[str, int]:
+        """Where to listen for gRPC, if anywhere."""
+        return parse_place(self.grpc)
 
     def origins(self) -> list[str]:
         return [item.strip() for item in self.cors_origins.split(",") if item.strip()]
@@ -219,6 +234,8 @@ def check_together(settings: Settings) -> None:
         raise SettingError("more than one worker needs PostgreSQL: give --store postgresql://...; SQLite is for one")
     if settings.token and settings.token == settings.admin_token:
         raise SettingError("token and admin_token are the same: whoever may call agents would be an admin")
+    if settings.workers > 1 and settings.grpc and not settings.grpc_address()[1]:
+        raise SettingError("several workers share one port for gRPC: name it, not 0")
     if settings.jwt_issuer and not settings.jwt_audience:
         raise SettingError(
             "jwt_issuer without jwt_audience would accept tokens that were made for others: give --jwt-audience too"
@@ -313,6 +330,15 @@ def _try(require: Callable[[str, bool, str], None], name: str, parse: Callable[[
         require(name, False, str(error))
 
 
+def parse_place(text: str) -> tuple[str, int]:
+    """host:port or [v6]:port. ValueError for anything else."""
+    host, _, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not bare or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in bare) != (bare != host):
+        raise ValueError("give host:port or [v6]:port")
+    return bare, int(port)
+
+
 def _is_postgres(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in ("postgresql", "postgres") and len(parts.path) > 1
@@ -355,6 +381,9 @@ def _check(found: list[Sourced]) -> None:
             raise SettingError(f"{name} is {shown(item)!r} (from {item.source}): {what}")
 
     require("port", 0 <= by_name["port"].value <= 65535, "it must be 0 to 65535")
+    for name in ("grpc", "grpc_public"):
+        if by_name[name].value:
+            _try(require, name, parse_place, by_name[name].value)
     require("max_body", by_name["max_body"].value > 0, "it must be positive")
     require("drain_s", by_name["drain_s"].value >= 0, "it must not be negative")
     for name, least in _AT_LEAST.items():

@@ -12,7 +12,11 @@ import pytest
 from roost.doors.admin import ROUTES as ADMIN_ROUTES
 from roost.doors.cards import CARD_PATH, JWKS_PATH
 from roost.doors.jsonrpc import METHODS
-from roost.doors.routes import HOST_ROUTES, OPERATIONS
+from roost.doors.mcp import ROUTES as MCP_ROUTES
+from roost.doors.openai.door import ALIAS_ROUTE as OPENAI_ALIAS
+from roost.doors.openai.door import PREFIX as OPENAI_PREFIX
+from roost.doors.openai.door import ROUTES as OPENAI_ROUTES
+from roost.doors.routes import AGENT, HOST_ROUTES, OPERATIONS
 from tests.access.people import ADMIN, ADMIN_SECRET, AGENTS, OPERATOR, People, Person, api_key, bearer, refusal
 from tests.doors.wire import VERSION, eventually, message
 from tests.server import running
@@ -200,6 +204,34 @@ ADMIN_ASKS: dict[tuple[str, str], Ask] = {
     ("GET", "tasks/{id}"): Ask(kind="operate"),
     ("POST", "tasks/{id}:cancel"): Ask(dict, kind="operate"),
 }
+MCP_OPENING = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "tests", "version": "1"},
+}
+MCP: dict[tuple[str, str], Ask] = {
+    ("POST", "/mcp"): Ask(
+        lambda: {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": MCP_OPENING},
+        of_a_task=False,
+        kind="known",
+    ),
+    ("DELETE", "/mcp"): Ask(of_a_task=False, kind="known", status=400),
+}
+CHAT: dict[str, Any] = {"model": "desk", "messages": [{"role": "user", "content": "hello"}]}
+OPENAI: dict[str, Ask] = {
+    "POST /openai/v1/chat/completions": Ask(lambda: CHAT, of_a_task=False),
+    "POST /openai/v1/responses": Ask(lambda: {"model": "desk", "input": "hello"}, of_a_task=False),
+    "GET /openai/v1/responses/{id}": Ask(),
+    "POST /openai/v1/responses/{id}/cancel": Ask(dict),
+    "GET /openai/v1/models": Ask(kind="known", of_a_task=False),
+    "GET /openai/v1/models/{id}": Ask(of_a_task=False),
+    "POST /agents/{agent}/v1/chat/completions": Ask(lambda: CHAT, of_a_task=False),
+}
+OPENAI_ERRORS = {
+    "UNAUTHENTICATED": (401, "invalid_api_key"),
+    "FORBIDDEN": (403, "forbidden"),
+    "TASK_NOT_FOUND": (404, "response_not_found"),
+}
 
 
 def test_every_route_there_is_is_in_the_tables() -> None:
@@ -207,6 +239,9 @@ def test_every_route_there_is_is_in_the_tables() -> None:
     assert METHODS.keys() == RPC.keys()
     assert {(method, path) for method, path, _ in HOST_ROUTES} == HOST.keys()
     assert {(route.method, route.template) for route in ADMIN_ROUTES} == ADMIN_ASKS.keys()
+    assert {(method, path) for method, path, _ in MCP_ROUTES} == MCP.keys()
+    openai = {f"{route.method} {OPENAI_PREFIX}{route.template}" for route in OPENAI_ROUTES}
+    assert openai | {f"{OPENAI_ALIAS.method} {AGENT}{OPENAI_ALIAS.template}"} == OPENAI.keys()
     assert all(f"/agents/{{agent}}{path}" in {path for _, path in HOST} for path in (CARD_PATH, JWKS_PATH))
 
 
@@ -219,7 +254,7 @@ def judge(world: World, caller: str, ask: Ask, request: Callable[[Person, str], 
     try:
         if not reason:
             assert response.status_code == ask.status, response.read()
-            if form == "rpc" and response.headers["content-type"] != "text/event-stream":
+            if form == "rpc" and response.is_success and response.headers["content-type"] != "text/event-stream":
                 assert "result" in json.loads(response.read())
             return
         response.read()
@@ -321,6 +356,39 @@ def test_admin(world: World, route: str, caller: str) -> None:
         return person.http.build_request(method, url, **body)
 
     judge(world, caller, ask, request, "problem")
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("route", [f"{method} {path}" for method, path in MCP])
+def test_mcp(world: World, route: str, caller: str) -> None:
+    """Those who are known come in, even if there is no agent for them; the right to each is asked for at its tool."""
+    method, _, path = route.partition(" ")
+    ask = MCP[method, path]
+
+    def request(person: Person, task: str) -> httpx.Request:
+        body: dict[str, Any] = {} if ask.body is None else {"json": ask.body()}
+        headers = {"Accept": "application/json, text/event-stream"}
+        return person.http.build_request(method, person.base + path, headers=headers, **body)
+
+    judge(world, caller, ask, request, "rpc")
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("route", list(OPENAI))
+def test_openai(world: World, route: str, caller: str) -> None:
+    ask, (method, _, template) = OPENAI[route], route.partition(" ")
+    reason = expected(ask.kind, caller, of_a_task=ask.of_a_task)
+    task = world.task() if ask.of_a_task and not reason else world.paused
+    path = template.replace("{id}", f"resp_desk_{task}_1" if ask.of_a_task else "desk").replace("{agent}", "desk")
+    person, body = world.callers[caller], {} if ask.body is None else {"json": ask.body()}
+    response = person.http.request(method, person.base + path, **body)
+    if not reason:
+        assert response.status_code == 200, response.text
+        return
+    found = response.json()["error"]
+    assert found.keys() == {"message", "type", "param", "code"}
+    assert (response.status_code, found["code"]) == OPENAI_ERRORS[reason]
+    assert ("www-authenticate" in response.headers) == (reason == "UNAUTHENTICATED")
 
 
 def replaced(world: World) -> str:

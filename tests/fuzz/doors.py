@@ -177,6 +177,52 @@ def right_bodies(tasks: list[str]) -> dict[str, Any]:
             "expiresIn": "1d",
         },
         "/api/v2/admin/keys/files:rotate": {"overlap": "1d"},
+        **openai_bodies(tasks),
+    }
+
+
+def openai_bodies(tasks: list[str]) -> dict[str, Any]:
+    image = {"url": "data:image/png;base64,AAEC", "detail": "low"}
+    said = [
+        {"role": "system", "content": "Be brief"},
+        {"role": "assistant", "content": None},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "hi"},
+                {"type": "image_url", "image_url": image},
+                {"type": "file", "file": {"file_data": "AAEC", "filename": "f.pdf"}},
+                {"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}},
+            ],
+        },
+    ]
+    items = [
+        {"type": "mcp_call", "id": "x"},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "hi"},
+                {"type": "input_image", "image_url": "https://x/y.png"},
+                {"type": "input_file", "file_data": "data:text/plain,a%20b", "filename": "f"},
+            ],
+        },
+    ]
+    common = {"model": "files", "metadata": {"a": "b"}, "session_id": "c", "stream": True, "tools": []}
+    chat = {**common, "messages": said, "n": 1, "stream_options": {"include_usage": True}, "stop": None}
+    return {
+        "/openai/v1/chat/completions": chat,
+        "/agents/files/v1/chat/completions": chat,
+        "/openai/v1/responses": {
+            **common,
+            "stream": False,
+            "input": items,
+            "instructions": "Be brief",
+            "conversation": {"id": "c"},
+            "background": False,
+            "text": {"format": {"type": "text"}},
+        },
+        f"/openai/v1/responses/resp_ask_{tasks[1]}_1/cancel": {},
     }
 
 
@@ -193,6 +239,8 @@ def strike(target: Target, shot: Shot) -> None:
         return
     if shot.path.startswith("/api/"):
         check_admin(response)
+    elif shot.path.startswith("/openai/") or shot.path.endswith("/v1/chat/completions"):
+        check_openai(response)
     elif shot.path.count("/") == 2:
         check_rpc(response)
     else:
@@ -219,6 +267,16 @@ def check_rest(response: httpx.Response) -> None:
         assert answer.keys() == {"error"}
         assert answer["error"].keys() == {"code", "status", "message", "details"}
         assert answer["error"]["code"] == response.status_code
+
+
+def check_openai(response: httpx.Response) -> None:
+    assert response.headers["content-type"] == "application/json"
+    answer = json.loads(response.content)
+    if response.status_code >= 400:
+        assert answer.keys() == {"error"}
+        assert answer["error"].keys() == {"message", "type", "param", "code"}
+    else:
+        assert answer["object"] in ("chat.completion", "response")
 
 
 def check_admin(response: httpx.Response) -> None:

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from roost.doors import admin, routes
+from roost.doors import admin, mcp, routes
 from roost.doors.access import SCHEMES
+from roost.doors.openai import door as openai
 from roost.doors.openapi import document
 from roost.doors.openapi_components import EXACTLY_ONE, Asked
 from roost.protocol.codec import encode
@@ -62,6 +63,11 @@ def test_every_route_is_in_it_and_no_other() -> None:
     known |= {(routes.RPC.method, routes.AGENT)}
     known |= {(method, path) for method, path, _ in routes.HOST_ROUTES}
     known |= {(route.method, admin.PREFIX + route.template) for route in admin.ROUTES}
+    assert operations(made(CLOSED._replace(openai=False, mcp=False))).keys() == known
+    known |= {(method, path) for method, path, _ in mcp.ROUTES}
+    assert operations(made(CLOSED._replace(openai=False))).keys() == known
+    known |= {(route.method, openai.PREFIX + route.template) for route in openai.ROUTES}
+    known |= {(openai.ALIAS_ROUTE.method, routes.AGENT + openai.ALIAS_ROUTE.template)}
     assert operations(made()).keys() == known
 
 

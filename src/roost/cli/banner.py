@@ -18,6 +18,8 @@ def banner(host: Host, settings: Settings, places: list[str]) -> str:
     agents = "\n".join(f"    {p.id:{width}}  {_short(p.description)}" for p in profiles)
     at_root = f"\n  {settings.root} also answers at {base}/" if settings.root else ""
     listening = f"\n  Listening on {', '.join(places)}" if settings.listen else ""
+    if host.grpc is not None:
+        listening += f"\n  gRPC: {host.grpc.place}"
     store = host.engine.store.location if host.engine is not None else ""
     command = curl(base, profiles[0].id)
     if host.gate is not None and not host.gate.access.open and urls:

@@ -67,23 +67,9 @@ class Client:
     def __init__(self, url: str, token: str, tenant: str = "") -> None:
         self.url = _checked_url(url)
         self.tenant = tenant
-        headers = {"A2A-Version": "1.0"}
-        if tenant:
-            headers |= {"X-Tenant-Id": _checked_token(tenant), "A2A-Extensions": MULTI_TENANT}
-        if token.strip():
-            headers["Authorization"] = f"Bearer {_checked_token(token.strip())}"
-        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
-        if self.url.startswith(UNIX):
-            transport = httpx.HTTPTransport(uds=self.url.removeprefix(UNIX))
-            self.http = httpx.Client(base_url="http://localhost", headers=headers, timeout=timeout, transport=transport)
-            return
-        self.http = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=timeout,
-            trust_env=not _local(self.url),  # proxies are for other machines
-            verify=_authorities() if self.url.startswith("https:") else False,  # they take 50 ms to load
-        )
+        given = _options(self.url, token, tenant)
+        unix = httpx.HTTPTransport(uds=self.url.removeprefix(UNIX)) if self.url.startswith(UNIX) else None
+        self.http = httpx.Client(transport=unix, **given)
 
     def directory(self) -> bytes:
         return self._call("GET", "/agents/")
@@ -183,6 +169,30 @@ class Client:
         if status == 401:
             return "; give a credential with --token or ROOST_TOKEN"
         return ""
+
+
+def async_client(url: str, token: str, tenant: str) -> httpx.AsyncClient:
+    """The same connection, for a command that does several things at once."""
+    url = _checked_url(url)
+    unix = httpx.AsyncHTTPTransport(uds=url.removeprefix(UNIX)) if url.startswith(UNIX) else None
+    return httpx.AsyncClient(transport=unix, **_options(url, token, tenant))
+
+
+def _options(url: str, token: str, tenant: str) -> dict[str, Any]:
+    headers = {"A2A-Version": "1.0"}
+    if tenant:
+        headers |= {"X-Tenant-Id": _checked_token(tenant), "A2A-Extensions": MULTI_TENANT}
+    if token.strip():
+        headers["Authorization"] = f"Bearer {_checked_token(token.strip())}"
+    given: dict[str, Any] = {"headers": headers, "timeout": httpx.Timeout(ANSWER_S, connect=CONNECT_S)}
+    if url.startswith(UNIX):
+        return {**given, "base_url": "http://localhost"}
+    return {
+        **given,
+        "base_url": url,
+        "trust_env": not _local(url),  # proxies are for other machines
+        "verify": _authorities() if url.startswith("https:") else False,  # they take 50 ms to load
+    }
 
 
 def _at(agent: str, task_id: str = "") -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.cli.errors import Failed
-from roost.settings import Settings
+from roost.settings import Settings, parse_place
 
 log = logging.getLogger("roost.cli")
 
@@ -99,11 +99,10 @@ def _address(text: str) -> TCP | Unix:
     kind, _, path = text.partition(":")
     if kind == "unix" and path:
         return Unix(Path(path))
-    host, _, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    if not bare or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in bare) != (bare != host):
-        raise Failed(f"--listen cannot be {text!r}: give host:port, [v6]:port or unix:PATH, comma separated")
-    return TCP(bare, int(port))
+    try:
+        return TCP(*parse_place(text))
+    except ValueError:
+        raise Failed(f"--listen cannot be {text!r}: give host:port, [v6]:port or unix:PATH, comma separated") from None
 
 
 def _bind(address: TCP, settings: Settings) -> socket.socket:

@@ -15,6 +15,7 @@ from roost.cli.config import config
 from roost.cli.errors import Failed
 from roost.cli.group import DefaultGroup, ShowGroup
 from roost.cli.keys import app as keys
+from roost.cli.mcp import app as mcp
 from roost.cli.new import new
 from roost.cli.output import plain
 from roost.cli.prune import prune
@@ -83,6 +84,7 @@ app.add_typer(card_app, name="card")
 app.add_typer(token, name="token")
 app.add_typer(keys, name="keys")
 app.add_typer(push, name="push")
+app.add_typer(mcp, name="mcp")
 
 
 def main() -> None:

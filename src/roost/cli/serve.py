@@ -84,7 +84,9 @@ def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) ->
                 workers.Workers(sources, settings, listeners.sockets).run()
             else:
                 hosts = [address.host for address in addresses(settings) if isinstance(address, TCP)]
-                _Server(Host(agents, settings, hosts=hosts), settings, listeners, tls, watched).run()
+                found = [place for place in places(settings, listeners.sockets) if place.startswith("http")]
+                host = Host(agents, settings, hosts=hosts, place=next(iter(found), ""))
+                _Server(host, settings, listeners, tls, watched).run()
         finally:
             listeners.close()
     except (HostError, LoadError, StoreBroken, StoreInUse, NewerSchema, DriverMissing) as error:

@@ -26,7 +26,7 @@ def with_settings(command: Callable[..., None], names: Collection[str] = FLAGS) 
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[hints[name] | None, typer.Option(f"--{name.replace('_', '-')}", help=DOCS[name])],
+            annotation=Annotated[hints[name] | None, typer.Option(_flag(name), help=DOCS[name])],
         )
         for name in names
     ]
@@ -39,3 +39,9 @@ def with_settings(command: Callable[..., None], names: Collection[str] = FLAGS) 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _flag(name: str) -> str:
+    """What is on by default has a flag that switches it off."""
+    flag = name.replace("_", "-")
+    return f"--{flag}/--no-{flag}" if getattr(Settings(), name) is True else f"--{flag}"

@@ -16,7 +16,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from roost.doors.http import Request
+from roost.doors.http import Head, Request
 from roost.engine.follower import Follower
 from roost.engine.hosted import Profile
 from roost.identity.audit import AuditLog
@@ -83,10 +83,9 @@ class Access:
         own = self.rules.schemes if profile is None or not profile.schemes else self.rules.schemes & {*profile.schemes}
         return tuple(scheme for scheme in SCHEMES if scheme in own)
 
-    async def for_agent(self, request: Request, profile: Profile) -> Principal:
+    async def for_agent(self, request: Head, profile: Profile) -> Principal:
         """Whoever may call this agent."""
-        peer: Peer | None = request.scope.get("roost.peer")
-        if self.open and (peer is None or peer.uid is None):
+        if self.open and (request.peer is None or request.peer.uid is None):
             principal = self.local
         else:
             found = await self._caller(request)
@@ -98,12 +97,12 @@ class Access:
             if not principal.may_call(profile.id):
                 raise self.forbid(request, principal, f"agent:{profile.id}")
         if TENANT in request.headers:
-            if [name for name, _ in request.scope["headers"]].count(TENANT) > 1:
+            if [name for name, _ in request.fields].count(TENANT) > 1:
                 raise InvalidParams("X-Tenant-Id is there more than once", field="X-Tenant-Id")
             return principal.within(request.header(TENANT), "X-Tenant-Id")
         return principal
 
-    async def for_scopes(self, request: Request, *scopes: str) -> Principal:
+    async def for_scopes(self, request: Head, *scopes: str) -> Principal:
         """Whoever has one of these scopes; a credential is needed even where agents need none."""
         principal = await self._caller(request)
         if principal is None:
@@ -112,7 +111,7 @@ class Access:
             raise self.forbid(request, principal, " or ".join(scopes))
         return principal
 
-    async def for_anyone(self, request: Request) -> Principal:
+    async def for_anyone(self, request: Head) -> Principal:
         """Whoever has some credential, or needs none."""
         if self.open:
             return self.local
@@ -121,11 +120,11 @@ class Access:
             raise self._unauthenticated(request, "missing", self._all_schemes())
         return principal
 
-    async def for_metrics(self, request: Request) -> None:
+    async def for_metrics(self, request: Head) -> None:
         if not self.open and not self.rules.open_metrics:
             await self.for_scopes(request, "metrics", ADMIN)
 
-    def forbid(self, request: Request, principal: Principal, needed: str) -> Forbidden:
+    def forbid(self, request: Head, principal: Principal, needed: str) -> Forbidden:
         self.refusals["scope"] += 1
         why = f"needs the scope {needed}"
         self.audit.refused(principal, f"{request.method} {request.route}", why, self.address(request))
@@ -149,7 +148,7 @@ class Access:
 
     # Credentials
 
-    async def _caller(self, request: Request) -> Principal | None:
+    async def _caller(self, request: Head) -> Principal | None:
         """Who the credential names, None where there is none; a bad one is never passed over for another."""
         try:
             _refuse_doubles(request)
@@ -159,12 +158,11 @@ class Access:
                 self._accepts("apiKey")
                 await self.roster.ensure_fresh()
                 return self.roster.find(request.header(API_KEY).strip()).api_key
-            peer: Peer | None = request.scope.get("roost.peer")
-            return None if peer is None else self._peer(peer)
+            return None if request.peer is None else self._peer(request.peer)
         except Refused as refused:
             raise self._unauthenticated(request, refused.reason, self._all_schemes()) from None
 
-    async def _bearer(self, request: Request) -> Principal:
+    async def _bearer(self, request: Head) -> Principal:
         scheme, _, secret = request.header(b"authorization").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -205,7 +203,7 @@ class Access:
 
     # Refusals
 
-    def _unauthenticated(self, request: Request, reason: str, schemes: tuple[str, ...]) -> A2AError:
+    def _unauthenticated(self, request: Head, reason: str, schemes: tuple[str, ...]) -> A2AError:
         """Count it, log it and put it on record, without the secret."""
         self.refusals[reason] += 1
         if reason == "missing":  # a client that asks what is needed; nothing was tried
@@ -221,17 +219,16 @@ class Access:
         said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
         return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
 
-    def _slow_down(self, request: Request) -> None:
+    def _slow_down(self, request: Head) -> None:
         """Whoever has failed too often does not make us verify more signatures."""
         wait = self.failures.wait(_network(self.address(request)), self.rules.failures)
         if wait:
             self.refusals["too many"] += 1
             raise _too_many(wait)
 
-    def address(self, request: Request) -> str:
+    def address(self, request: Head) -> str:
         """The address of the caller; behind a proxy that is trusted, the one that it names."""
-        client = request.scope.get("client")
-        address: str = client[0] if client else "unix"
+        address = "unix" if request.client is None else request.client
         if self.rules.proxies and b"x-forwarded-for" in request.headers:
             for hop in reversed(request.header_list(b"x-forwarded-for")):
                 if not _within(address, self.rules.proxies):
@@ -253,9 +250,9 @@ def _jwt_principal(issuer: str, claims: Claims, whole_tenant: bool) -> Principal
     return Principal(issuer, claims.subject, tenant, tenants, claims.scopes, "jwt", owner, expires=claims.expires)
 
 
-def _refuse_doubles(request: Request) -> None:
+def _refuse_doubles(request: Head) -> None:
     """Of two credentials a proxy may have looked at the other one."""
-    names = [name for name, _ in request.scope["headers"]]
+    names = [name for name, _ in request.fields]
     if names.count(b"authorization") + names.count(API_KEY) > 1:
         raise Refused("malformed")
 

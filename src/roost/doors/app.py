@@ -21,7 +21,14 @@ from roost.doors.errors import known, problem, rest_error, rpc_error
 from roost.doors.guard import Guard, check_version, negotiate_extensions
 from roost.doors.http import NOT_KEPT, ClientGone, Headers, Receive, Request, Response, Scope, Send, respond
 from roost.doors.jsonrpc import NO_ID
+from roost.doors.mcp import PATH as MCP_PATH
+from roost.doors.mcp import MCPDoor
+from roost.doors.mcp import refusal as mcp_refusal
 from roost.doors.observability import Observability, Requests
+from roost.doors.openai.door import ALIAS as OPENAI_ALIAS
+from roost.doors.openai.door import PREFIX as OPENAI_PREFIX
+from roost.doors.openai.door import OpenAIDoor
+from roost.doors.openai.errors import openai_error
 from roost.doors.openapi_components import Asked
 from roost.doors.rest import Call
 from roost.engine.engine import Engine
@@ -48,6 +55,8 @@ class App:
         root: str | None,
         version: str,
         headers: Headers,
+        openai: OpenAIDoor | None = None,
+        mcp: MCPDoor | None = None,
     ) -> None:
         self.engine = engine
         self.guard = guard
@@ -57,6 +66,8 @@ class App:
         self.admin = admin
         self.root = root
         self.headers = headers
+        self.openai = openai
+        self.mcp = mcp
         self.requests = Requests()
         self.observability = Observability(engine, self.requests, context.access, version)
         self.profiles: list[Profile] = [lane.hosted.profile for lane in engine.runner.lanes.values()]
@@ -99,6 +110,10 @@ class App:
             await self._agent(request, agent, slash + below, routes.AGENT)
         elif path.startswith(ADMIN_PREFIX):
             await self.admin.serve(request)
+        elif self.openai is not None and path.startswith(OPENAI_PREFIX):
+            await self.openai.serve(request)
+        elif self.mcp is not None and path == MCP_PATH:
+            await self.mcp.serve(request)
         elif not await self._host(request):
             if self.root is None:
                 await self.access.for_anyone(request)
@@ -111,6 +126,10 @@ class App:
             request.route = f"{prefix}/*"
             await self.access.for_anyone(request)
             raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
+        if below == OPENAI_ALIAS and self.openai is not None:
+            request.route = prefix + below
+            await self.openai.serve_agent(request, profile)
+            return
         if below in (CARD_PATH, JWKS_PATH):
             request.route = prefix + below
             _only_get(request)
@@ -176,7 +195,8 @@ class App:
         return [profile for profile in self.profiles if principal.may_call(profile.id)]
 
     async def _directory(self, request: Request) -> Response:
-        return Response(200, cards.directory(await self._callable(request), self.context.base(request)))
+        base, terms = self.context.base(request), self.context.cards.terms
+        return Response(200, cards.directory(await self._callable(request), base, terms))
 
     async def _openapi(self, request: Request) -> Response:
         await self.access.for_anyone(request)
@@ -186,6 +206,8 @@ class App:
             tuple(scheme for scheme in SCHEMES if scheme in rules.schemes),
             rules.open_metrics,
             self.context.cards.terms.openid_url,
+            self.openai is not None,
+            self.mcp is not None,
         )
         return Response(200, openapi.document(self.context.base(request), self.observability.version, asked))
 
@@ -204,6 +226,10 @@ class App:
     def _error(self, request: Request, error: A2AError) -> Response:
         if request.path.startswith(ADMIN_PREFIX):
             return problem(error)
+        if self.openai is not None and _is_openai(request.path):
+            return openai_error(error)
+        if self.mcp is not None and request.path == MCP_PATH:
+            return mcp_refusal(error)
         return rpc_error(error, NO_ID) if _is_rpc(request) else rest_error(request, error)
 
 
@@ -212,6 +238,11 @@ def _is_rpc(request: Request) -> bool:
     place, _, below = request.path.removeprefix("/agents/").partition("/")
     at_agent = request.path.startswith("/agents/") and bool(place) and below in ("", place)
     return request.method == "POST" and (at_agent or "/" in (request.path, request.route))
+
+
+def _is_openai(path: str) -> bool:
+    agents, _, below = path.removeprefix("/").partition("/")
+    return path.startswith(OPENAI_PREFIX) or (agents == "agents" and f"/{below.partition('/')[2]}" == OPENAI_ALIAS)
 
 
 def _only_get(request: Request) -> None:

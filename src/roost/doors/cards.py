@@ -93,7 +93,7 @@ class Cards:
         changed = self.changed
         if agent == FLEET:
             card = cards.fleet_card(self.profiles, base, self.version, self._terms(None))
-            document = _document(card, cards.fleet_block(self.profiles, base))
+            document = _document(card, cards.fleet_block(self.profiles, base, self.terms))
             jku = base + JWKS_PATH
         else:
             profile = self._profile(agent)

@@ -12,14 +12,18 @@ from roost.engine.engine import Engine
 
 
 class Context:
-    """public_url: what cards say of where this host is; "" for the bound address."""
+    """public_url: what cards say of where this host is; "" for the bound address. place: that address, as a URL."""
 
-    def __init__(self, engine: Engine, access: Access, cards: Cards, *, max_body: int, public_url: str) -> None:
+    def __init__(
+        self, engine: Engine, access: Access, cards: Cards, *, max_body: int, public_url: str, place: str = ""
+    ) -> None:
         self.engine = engine
         self.access = access
         self.cards = cards
         self.max_body = max_body
         self.public_url = public_url
+        self.url = public_url or place or "http://localhost"
+        """The host's URL to those who did not come by HTTP."""
         self.heartbeat = Heartbeat()
 
     def base(self, request: Request) -> str:

@@ -7,7 +7,7 @@ import logging
 
 from msgspec import Raw
 
-from roost.doors.http import NOT_KEPT, Headers, Request, Response, preferred_json
+from roost.doors.http import NOT_KEPT, Head, Headers, Request, Response, preferred_json
 from roost.engine.ids import new_id
 from roost.engine.ports import StoreUnavailable
 from roost.identity.quotas import QuotaExceeded
@@ -42,7 +42,7 @@ PROBLEM_CODES = {
 """How the admin surface names errors; the reason in small letters where none is here."""
 
 
-def known(error: BaseException, request: Request) -> A2AError:
+def known(error: BaseException, request: Head) -> A2AError:
     """Any exception as an A2AError; what was not foreseen is logged and gets an id, never a traceback."""
     if isinstance(error, A2AError):
         return error
@@ -90,7 +90,7 @@ def rest_error(request: Request, error: A2AError) -> Response:
             "details": error.details(),
         }
     }
-    return Response(error.http, encode(body), preferred_json(request), _headers(error))
+    return Response(error.http, encode(body), preferred_json(request), headers_of(error))
 
 
 def rpc_error(error: A2AError, request_id: Raw | None) -> Response:
@@ -99,7 +99,7 @@ def rpc_error(error: A2AError, request_id: Raw | None) -> Response:
         "id": request_id,
         "error": {"code": error.code, "message": error.message, "data": error.details()},
     }
-    return Response(error.rpc_http, encode(body), headers=_headers(error))
+    return Response(error.rpc_http, encode(body), headers=headers_of(error))
 
 
 def problem(error: A2AError) -> Response:
@@ -113,10 +113,10 @@ def problem(error: A2AError) -> Response:
     }
     if error.field is not None:
         body["errors"] = [{"field": error.field, "message": error.message, "code": "invalid"}]
-    return Response(error.http, encode(body), b"application/problem+json", _headers(error))
+    return Response(error.http, encode(body), b"application/problem+json", headers_of(error))
 
 
-def _headers(error: A2AError) -> Headers:
+def headers_of(error: A2AError) -> Headers:
     headers: Headers = list(NOT_KEPT)
     if isinstance(error, Unauthenticated):
         headers += [(b"www-authenticate", challenge.encode("latin-1", "replace")) for challenge in error.challenges]

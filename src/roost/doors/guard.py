@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from roost.addresses import is_loopback
-from roost.doors.http import Request, Response
+from roost.doors.http import Head, Request, Response
 from roost.engine.hosted import Profile
 from roost.engine.tenancy import ENFORCED
 from roost.fleet.cards import extensions_of
@@ -24,9 +24,12 @@ KNOWN_HOSTS = 64
 NEAR = frozenset({"127.0.0.1", "::1"})
 """The loopback addresses that nearly all are."""
 ALLOWED_HEADERS = (
-    b"authorization, content-type, accept, x-api-key, x-tenant-id, a2a-version, a2a-extensions, last-event-id"
+    b"authorization, content-type, accept, x-api-key, x-tenant-id, a2a-version, a2a-extensions, last-event-id,"
+    b" x-session-id, idempotency-key, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
 )
-EXPOSED_HEADERS = b"a2a-extensions, idempotent-replayed, retry-after, www-authenticate, etag"
+EXPOSED_HEADERS = (
+    b"a2a-extensions, idempotent-replayed, retry-after, www-authenticate, etag, x-session-id, x-task-id, mcp-session-id"
+)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -51,7 +54,10 @@ class Guard:
         if b"origin" in headers:
             self._check_origin(request, headers[b"origin"], headers.get(b"host", b""))
         if is_open:
-            self._check_local(request)
+            self.check_near(request)
+            host = headers.get(b"host", b"")
+            if host not in self.known:
+                self._check_host(host)
 
     def preflight(self, request: Request) -> Response | None:
         """What a browser asks before it lets a page of another origin call us; None if this is no such question."""
@@ -69,16 +75,13 @@ class Guard:
             ],
         )
 
-    def _check_local(self, request: Request) -> None:
-        headers = request.headers
-        client = request.scope.get("client")
-        if client and client[0] not in NEAR and not is_loopback(client[0]) and not self._from_proxy(request):
+    def check_near(self, request: Head) -> None:
+        """It comes from this machine, or through a proxy that is trusted."""
+        client = request.client
+        if client is not None and client not in NEAR and not is_loopback(client) and not self._from_proxy(request):
             raise Forbidden("this host has no credentials and answers its own machine only: `roost token create NAME`")
-        host = headers.get(b"host", b"")
-        if host not in self.known:
-            self._check_host(host)
         for name in FORWARDED:
-            if name in headers and not self._from_proxy(request):
+            if name in request.headers and not self._from_proxy(request):
                 raise Forbidden(
                     f"{name.decode()} is accepted only from a proxy named by --trusted-proxy:"
                     " this host has no credentials and must not be reached through others"
@@ -109,12 +112,11 @@ class Guard:
                 " names it in --cors-origins"
             )
 
-    def _from_proxy(self, request: Request) -> bool:
-        client = request.scope.get("client")
-        if not client:
+    def _from_proxy(self, request: Head) -> bool:
+        if request.client is None:
             return False
         try:
-            address = ipaddress.ip_address(client[0])
+            address = ipaddress.ip_address(request.client)
         except ValueError:
             return False
         return any(address in network for network in self.trusted)
@@ -127,6 +129,11 @@ def check_version(request: Request) -> None:
         return
     if not version and b"A2A-Version" in request.scope.get("query_string", b""):
         version = request.query.get("A2A-Version", "").strip()
+    require_version(version)
+
+
+def require_version(version: str) -> None:
+    """As the client says it; "" where it does not."""
     if version == SUPPORTED_VERSION or version.startswith(SUPPORTED_VERSION + "."):
         return
     given = f"A2A version {version!r}" if version else "A request without A2A-Version means version 0.3, which"
@@ -149,7 +156,7 @@ def check_content_type(request: Request, body: bytes) -> None:
     )
 
 
-def negotiate_extensions(request: Request, profile: Profile, tenants: str) -> None:
+def negotiate_extensions(request: Head, profile: Profile, tenants: str) -> None:
     """Activate what the client asks for and the agent has; refuse if a required one is missing."""
     asked = request.header_list(b"a2a-extensions") if b"a2a-extensions" in request.headers else []
     if not asked and not profile.extensions and tenants != ENFORCED:

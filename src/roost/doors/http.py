@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from roost.identity.peers import Peer
 from roost.protocol.errors import InvalidParams, PayloadTooLarge
 
 Scope = MutableMapping[str, Any]
@@ -26,42 +27,48 @@ class ClientGone(Exception):
     """The client left before its request was read."""
 
 
-class Request:
-    __slots__ = (
-        "answer_headers",
-        "extensions",
-        "headers",
-        "method",
-        "path",
-        "receive",
-        "route",
-        "scope",
-        "send",
-        "status",
-    )
+class Head:
+    """What a request says of itself before its body, at whichever door: its headers, and who is at the other end."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, common: Headers = []) -> None:  # noqa: B006
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.method: str = scope["method"]
-        self.path = path
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+    __slots__ = ("client", "extensions", "fields", "headers", "method", "peer", "route")
+
+    def __init__(self, method: str, route: str, fields: Headers, client: str | None, peer: Peer | None) -> None:
+        self.method = method
+        self.route = route
+        """The route's template, for metrics."""
+        self.fields = fields
+        """The headers as they came: one may be there twice."""
+        self.headers: dict[bytes, bytes] = dict(fields)
+        self.client = client
+        """The address of the other end; None on a Unix socket."""
+        self.peer = peer
         self.extensions: list[str] = []
         """URIs that the client asked for and the agent has: echoed in the answer."""
-        self.answer_headers: Headers = list(common)
-        self.route = "unmatched"
-        """The route's template, for metrics."""
-        self.status = 0
-        """Of the answer; once it has begun no error can be sent any more."""
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
     def header_list(self, name: bytes) -> list[str]:
         """All values of a header that may be repeated or comma separated."""
-        values = [value for key, value in self.scope["headers"] if key == name]
+        values = [value for key, value in self.fields if key == name]
         return [item.strip() for value in values for item in value.decode("latin-1").split(",") if item.strip()]
+
+
+class Request(Head):
+    __slots__ = ("answer_headers", "path", "receive", "scope", "send", "status")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, common: Headers = []) -> None:  # noqa: B006
+        client = scope.get("client")
+        super().__init__(
+            scope["method"], "unmatched", scope["headers"], client[0] if client else None, scope.get("roost.peer")
+        )
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.path = path
+        self.answer_headers: Headers = list(common)
+        self.status = 0
+        """Of the answer; once it has begun no error can be sent any more."""
 
     @property
     def query(self) -> dict[str, str]:

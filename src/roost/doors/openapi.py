@@ -1,7 +1,8 @@
 """GET /openapi.json: every HTTP surface as an OpenAPI 3.1 document, made from the tables that serve it.
 
-The bindings' paths come from routes.OPERATIONS and jsonrpc.METHODS, the admin surface from admin.ROUTES, the rest from
-routes.HOST_ROUTES. What a table does not say, such as the form of an answer, is said here, once for each entry.
+The bindings' paths come from routes.OPERATIONS and jsonrpc.METHODS, the admin surface from admin.ROUTES, OpenAI's and
+MCP's from openai.ROUTES and mcp.ROUTES, the rest from routes.HOST_ROUTES. What a table does not say, such as the form
+of an answer, is said here, once for each entry.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from roost.doors import admin, jsonrpc, rest, routes, shapes
+from roost.doors import admin, jsonrpc, mcp, rest, routes, shapes
 from roost.doors.cards import CARD_PATH, JWKS_PATH
+from roost.doors.openai import door as openai
+from roost.doors.openai import shapes as openai_shapes
 from roost.doors.openapi_components import (
     A2A,
     BINDING,
@@ -88,6 +91,33 @@ ADMIN_RESULTS: dict[str, tuple[str, type[Any] | None]] = {
     "cancel_task": ("200", shapes.TaskShown),
 }
 ADMIN_QUERIES = {"list_audit": ("before", "limit")}
+OPENAI_RESULTS: dict[str, type[Any]] = {
+    "create_chat": openai_shapes.ChatCompletion,
+    "create_agent_chat": openai_shapes.ChatCompletion,
+    "create_response": openai_shapes.ResponseObject,
+    "get_response": openai_shapes.ResponseObject,
+    "cancel_response": openai_shapes.ResponseObject,
+    "list_models": openai_shapes.ModelList,
+    "get_model": openai_shapes.Model,
+}
+OPENAI_QUERIES: dict[str, dict[str, Schema]] = {
+    "get_response": {"stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": 0}}
+}
+OPENAI_EVENTS = {
+    "text/event-stream": {"schema": {"type": "string", "description": "OpenAI's chunks, or its typed events"}}
+}
+MCP_MESSAGE: Schema = {
+    "type": "object",
+    "description": "A message of the Model Context Protocol",
+    "properties": {
+        "jsonrpc": {"type": "string", "enum": ["2.0"]},
+        "id": {"type": ["string", "integer", "null"]},
+        "method": {"type": "string"},
+        "params": {"type": "object"},
+    },
+    "required": ["jsonrpc"],
+}
+MCP_EVENTS = {"text/event-stream": {"schema": {"type": "string", "description": "Each `data` is such a message"}}}
 
 
 class HostAnswer(NamedTuple):
@@ -127,7 +157,8 @@ def document(base: str, version: str, asked: Asked) -> bytes:
         + [kind for known in HOST_ANSWERS.values() for kind in known.content.values() if kind is not None]
         + [kind for _, kind in ADMIN_RESULTS.values() if kind is not None]
         + [route.body for route in admin.ROUTES if route.body is not None]
-        + [shapes.RestError, shapes.RpcError, shapes.Problem],
+        + [*OPENAI_RESULTS.values(), *[route.body for route in openai.ROUTES if route.body is not None]]
+        + [shapes.RestError, shapes.RpcError, shapes.Problem, openai_shapes.OpenAIError],
         list(dict.fromkeys(kind for kind in RESULTS.values() if kind is not None)),
     )
     paths: dict[str, Schema] = {}
@@ -140,6 +171,15 @@ def document(base: str, version: str, asked: Asked) -> bytes:
     for entry in admin.ROUTES:
         found = _admin_route(entry, security(asked.always, entry.scopes))
         paths.setdefault(admin.PREFIX + entry.template, {})[entry.method.lower()] = found
+    for method, template, summary in mcp.ROUTES if asked.mcp else ():
+        paths.setdefault(template, {})[method.lower()] = _mcp_route(method, summary, security(asked.agents))
+    if asked.openai:
+        for openai_route in openai.ROUTES:
+            found = _openai_route(openai_route, openai_route.template, security(asked.agents))
+            paths.setdefault(openai.PREFIX + openai_route.template, {})[openai_route.method.lower()] = found
+        alias = openai.ALIAS_ROUTE
+        template = routes.AGENT + alias.template
+        paths[template] = {alias.method.lower(): _openai_route(alias, template, security(asked.agents))}
     return encode(
         {
             "openapi": "3.1.0",
@@ -150,7 +190,7 @@ def document(base: str, version: str, asked: Asked) -> bytes:
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": base}],
-            "tags": [{"name": "A2A"}, {"name": "Host"}, {"name": "Admin"}],
+            "tags": [{"name": "A2A"}, {"name": "Host"}, {"name": "Admin"}, {"name": "OpenAI"}, {"name": "MCP"}],
             "paths": paths,
             "components": {
                 "schemas": shared,
@@ -256,6 +296,50 @@ def _admin_route(route: admin.AdminRoute, secured: list[dict[str, list[str]]]) -
         made["requestBody"] = {"required": required, "content": content([JSON], reference(route.body))}
     body = {} if kind is None else content([JSON], reference(kind))
     made["responses"] = {status: answer(status, body), **errors("Problem", statuses)}
+    return made
+
+
+def _openai_route(route: openai.OpenAIRoute, template: str, secured: list[dict[str, list[str]]]) -> Schema:
+    names = [name for name in _names(template) if name != "agent"]
+    agent = [_parameter("Agent")] if "{agent}" in template else []
+    asked = OPENAI_QUERIES.get(route.name, {})
+    tenant = [] if "models" in template else [_parameter("Extensions"), _parameter("Tenant")]
+    parameters = [*agent, *map(_in_path, names), *tenant, *[_in_query(name, schema) for name, schema in asked.items()]]
+    statuses = ["400", "401", "403", "404", "429", "503"]
+    streams = route.body is not None or bool(asked)
+    body = content([JSON], reference(OPENAI_RESULTS[route.name])) | (OPENAI_EVENTS if streams else {})
+    made: Schema = {
+        "operationId": "OpenAI" + route.name.title().replace("_", ""),
+        "tags": ["OpenAI"],
+        "summary": route.summary,
+        "security": secured,
+        "parameters": parameters,
+    }
+    if route.body is not None:
+        statuses += ["409", "413", "422", "502"]
+        made["requestBody"] = {"required": True, "content": content([JSON], reference(route.body))}
+    made["responses"] = {"200": answer("200", body), **errors("OpenAI", statuses)}
+    return made
+
+
+def _mcp_route(method: str, summary: str, secured: list[dict[str, list[str]]]) -> Schema:
+    statuses = ["400", "401", "403", "404", "429", "503"]
+    made: Schema = {
+        "operationId": f"MCP{method.title()}",
+        "tags": ["MCP"],
+        "summary": summary,
+        "security": secured,
+        "parameters": [_parameter("MCPSession"), _parameter("MCPVersion")],
+    }
+    body: Schema = {}
+    more = {"405": answer("405", {})}  # versions that have no sessions have none to end
+    if method == "POST":
+        statuses.append("413")
+        body = content([JSON], MCP_MESSAGE) | MCP_EVENTS
+        more = {status: answer(status, {}) for status in ("202", "406")}
+        made["requestBody"] = {"required": True, "content": content([JSON], MCP_MESSAGE)}
+    refused = {status: answer(status, content([JSON], MCP_MESSAGE)) for status in statuses}
+    made["responses"] = {"200": answer("200", body), **refused, **more}
     return made
 
 

@@ -12,6 +12,7 @@ from roost.agents.agent import ID
 from roost.doors import jsonrpc, shapes
 from roost.doors.access import API_KEY_NAME
 from roost.doors.guard import SUPPORTED_VERSION
+from roost.doors.openai.shapes import OpenAIError
 from roost.identity.principal import TENANT_ID
 
 Schema = dict[str, Any]
@@ -23,8 +24,9 @@ FORMS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "Rest": (shapes.RestError, BINDING),
     "Rpc": (shapes.RpcError, (JSON,)),
     "Problem": (shapes.Problem, (PROBLEM,)),
+    "OpenAI": (OpenAIError, (JSON,)),
 }
-ERRORS = ("400", "401", "403", "404", "413", "422", "429", "503")
+ERRORS = ("400", "401", "403", "404", "409", "413", "422", "429", "502", "503")
 
 PARTS = {"text": "TextPart", "raw": "RawPart", "url": "UrlPart", "data": "DataPart"}
 """A part has exactly one of these fields: to a client it is one of these types."""
@@ -68,6 +70,18 @@ PARAMETERS: dict[str, Schema] = {
         "description": "One of the credential's tenants; its first by default",
         "schema": {"type": "string", "pattern": f"^{TENANT_ID.pattern}$"},
     },
+    "MCPSession": {
+        "name": "Mcp-Session-Id",
+        "in": "header",
+        "description": "As `initialize` was answered; without it in the versions that have no sessions",
+        "schema": {"type": "string"},
+    },
+    "MCPVersion": {
+        "name": "MCP-Protocol-Version",
+        "in": "header",
+        "description": "Of MCP: as it was agreed on, or 2026-07-28 and later for requests without a session",
+        "schema": {"type": "string"},
+    },
     "LastEvent": {
         "name": "Last-Event-ID",
         "in": "header",
@@ -86,6 +100,10 @@ class Asked(NamedTuple):
     """Schemes of those who want what nobody has without a credential."""
     open_metrics: bool
     openid_url: str
+    openai: bool = True
+    """Clients of OpenAI are served."""
+    mcp: bool = True
+    """Those of MCP."""
 
 
 def named(name: str) -> Schema:

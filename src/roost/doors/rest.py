@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from roost.doors.context import Context
 from roost.doors.guard import check_content_type
-from roost.doors.http import REPLAYED, Request, Response, preferred_json, respond
+from roost.doors.http import REPLAYED, Head, Request, Response, preferred_json, respond
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
 from roost.engine.answers import Stream
@@ -124,7 +124,7 @@ async def extended_card_of(call: Call) -> bytes:
     return await context.cards.extended(context.base(call.request), call.agent, call.principal)
 
 
-def last_event_id(request: Request) -> int | None:
+def last_event_id(request: Head) -> int | None:
     raw = request.headers.get(b"last-event-id")
     if raw is None:
         return None
@@ -133,7 +133,7 @@ def last_event_id(request: Request) -> int | None:
     return int(raw)
 
 
-def refuse_resume(request: Request) -> None:
+def refuse_resume(request: Head) -> None:
     if b"last-event-id" in request.headers:
         raise InvalidParams(
             "message:stream would send the message again; resume with tasks/{id}:subscribe and Last-Event-ID",

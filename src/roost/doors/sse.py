@@ -62,7 +62,7 @@ async def send_stream(
         headers.append(REPLAYED)
     data = b'{"task":%b}' % opening.task if opening.task is not None else b'{"message":%b}' % (opening.message or b"")
     line = b"" if stream.position is None else b"id: %d\n" % stream.position
-    first = _one_line(b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix))
+    first = one_line(b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix))
     follower = stream.follower
     request.status = 200
     send = request.send
@@ -105,10 +105,10 @@ def _shared_chunk(live: LiveTask, frames: list[Frame]) -> bytes:
 
 
 def _chunk(frames: list[Frame], prefix: bytes, suffix: bytes) -> bytes:
-    return _one_line(b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames]))
+    return one_line(b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames]))
 
 
-def _one_line(chunk: bytes) -> bytes:
+def one_line(chunk: bytes) -> bytes:
     for end, escaped in LINE_ENDS:
         chunk = chunk.replace(end, escaped)
     return chunk

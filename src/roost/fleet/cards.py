@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from email.utils import formatdate
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from roost.engine.hosted import ExtendedCard, Profile
 from roost.engine.idempotency import EXTENSION as IDEMPOTENCY
@@ -57,6 +58,8 @@ class Terms(NamedTuple):
     openid_url: str = ""
     tenants: str = "off"
     """How multi-tenant/v1 is meant: off, declared or enforced."""
+    grpc: str = ""
+    """host:port, or :port on the host that the card is for. Empty: there is no gRPC."""
 
 
 OPEN = Terms()
@@ -91,7 +94,7 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
         name=profile.name,
         description=more.description or profile.description,
         version=profile.version,
-        supported_interfaces=_interfaces(profile.id, base),
+        supported_interfaces=_interfaces(profile.id, base, terms),
         capabilities=AgentCapabilities(
             streaming=profile.streaming,
             push_notifications=True,
@@ -135,7 +138,9 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
         description="A host of A2A agents. Each has a card of its own; GET /agents/ lists them.",
         version=version,
         supported_interfaces=[
-            interface for profile in profiles for interface in _interfaces(profile.id, f"{base}/agents/{profile.id}")
+            interface
+            for profile in profiles
+            for interface in _interfaces(profile.id, f"{base}/agents/{profile.id}", terms)
         ],
         capabilities=AgentCapabilities(
             streaming=True,
@@ -151,23 +156,23 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
     )
 
 
-def fleet_block(profiles: list[Profile], base: str) -> dict[str, object]:
+def fleet_block(profiles: list[Profile], base: str, terms: Terms = OPEN) -> dict[str, object]:
     """What the fleet's card says beyond A2A: where each member is."""
     members = [
-        {"name": profile.id, "supportedInterfaces": _interfaces(profile.id, f"{base}/agents/{profile.id}")}
+        {"name": profile.id, "supportedInterfaces": _interfaces(profile.id, f"{base}/agents/{profile.id}", terms)}
         for profile in profiles
     ]
     return {FLEET_BLOCK: {"agents": members}}
 
 
-def directory(profiles: list[Profile], base: str) -> bytes:
+def directory(profiles: list[Profile], base: str, terms: Terms = OPEN) -> bytes:
     """GET /agents/"""
     agents = [
         {
             "name": profile.id,
             "description": profile.description,
             "card": f"{base}/agents/{profile.id}/.well-known/agent-card.json",
-            "supportedInterfaces": _interfaces(profile.id, f"{base}/agents/{profile.id}"),
+            "supportedInterfaces": _interfaces(profile.id, f"{base}/agents/{profile.id}", terms),
         }
         for profile in profiles
     ]
@@ -178,11 +183,21 @@ def served(body: bytes, modified: float) -> ServedCard:
     return ServedCard(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"', formatdate(modified, usegmt=True))
 
 
-def _interfaces(agent: str, base: str) -> list[AgentInterface]:
+def _interfaces(agent: str, base: str, terms: Terms) -> list[AgentInterface]:
+    places = dict.fromkeys(BINDINGS, base)
+    if terms.grpc:
+        places["GRPC"] = _grpc_place(terms.grpc, base)
     return [
-        AgentInterface(url=base, protocol_binding=binding, protocol_version=PROTOCOL_VERSION, tenant=agent)
-        for binding in BINDINGS
+        AgentInterface(url=url, protocol_binding=binding, protocol_version=PROTOCOL_VERSION, tenant=agent)
+        for binding, url in places.items()
     ]
+
+
+def _grpc_place(place: str, base: str) -> str:
+    if not place.startswith(":"):
+        return place
+    host = urlsplit(base).hostname or "localhost"
+    return f"[{host}]{place}" if ":" in host else host + place
 
 
 def _schemes(terms: Terms) -> dict[str, SecurityScheme]:

@@ -1,0 +1,142 @@
+"""The server that gRPC's services are on: where it listens, its limits, its certificates, how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+log = logging.getLogger("roost.doors")
+
+PING_MS, PONG_MS = 30_000, 20_000
+"""A silent client is asked whether it is there, and has so long to answer; then its calls are over."""
+PING_EVERY_MS = 10_000
+"""Clients that ask more often are sent away."""
+IDLE_MS = 300_000
+"""A connection without a call is closed after so long."""
+LOOK_S = 10.0
+LEAST_GRACE_S = 1.0
+"""To tell streams that they end."""
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class CannotListen(Exception):
+    pass
+
+
+class Limits(NamedTuple):
+    """As the settings of the same names."""
+
+    max_body: int
+    max_head_bytes: int
+    max_connections: int
+    head_s: float
+
+
+class Certificates:
+    """The files of the settings, read again when they change. `client_ca`: every client must have a certificate."""
+
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
+        self.files = [cert, key, *([client_ca] if client_ca else [])]
+        self.stamps = self._stamps()
+        self.looked = time.monotonic()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._load(), cast(Any, self._changed), require_client_authentication=len(self.files) > 2
+        )
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """gRPC asks at every handshake, in a thread of its own; what it cannot use it leaves for what it has."""
+        now = time.monotonic()
+        if now - self.looked < LOOK_S:
+            return None
+        self.looked = now
+        try:
+            stamps = self._stamps()
+            if stamps == self.stamps:
+                return None
+            made = self._load()
+        except OSError as error:
+            log.error("the TLS files cannot be read, the ones before stay: %s", error)
+            return None
+        self.stamps = stamps
+        return made
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        return [(found.st_mtime_ns, found.st_ino) for found in (file.stat() for file in self.files)]
+
+    def _load(self) -> grpc.ServerCertificateConfiguration:
+        cert, key, *client_ca = (file.read_bytes() for file in self.files)
+        return grpc.ssl_server_certificate_configuration([(key, cert)], client_ca[0] if client_ca else None)
+
+
+class GrpcServer:
+    """`shared`: other processes of this host listen on the same port."""
+
+    def __init__(
+        self, host: str, port: int, limits: Limits, certificates: Certificates | None, *, shared: bool
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.server = grpc.aio.server(options=_options(limits, shared), maximum_concurrent_rpcs=limits.max_connections)
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if certificates is None:
+                self.port = self.server.add_insecure_port(place)
+            else:
+                self.port = self.server.add_secure_port(place, certificates.credentials())
+        except RuntimeError as error:
+            raise CannotListen(
+                f"cannot listen on {place} for gRPC: another server does, or it is no address of this machine. Choose"
+                " another with --grpc, port 0 for any"
+            ) from error
+        self.place = f"{place.rpartition(':')[0]}:{self.port}"
+        self.health = health.aio.HealthServicer()
+        self.stopping: asyncio.Task[None] | None = None
+
+    async def start(self, services: dict[str, grpc.GenericRpcHandler]) -> None:
+        """With these, by name, and those that tell of them."""
+        self.server.add_generic_rpc_handlers(tuple(services.values()))
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
+        reflection.enable_server_reflection((*services, HEALTH, reflection.SERVICE_NAME), self.server)
+        for name in ("", *services):
+            await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self.server.start()
+
+    def drain(self, grace_s: float) -> None:
+        """No new calls; those that are open have so long left. May be called from a signal handler."""
+        self.loop.call_soon_threadsafe(self._stop, grace_s)
+
+    async def close(self) -> None:
+        self._stop(0.0)
+        assert self.stopping is not None
+        await self.stopping
+
+    def _stop(self, grace_s: float) -> None:
+        if self.stopping is None:
+            self.stopping = self.loop.create_task(self._stopped(max(grace_s, LEAST_GRACE_S)))
+
+    async def _stopped(self, grace_s: float) -> None:
+        await self.health.enter_graceful_shutdown()
+        await self.server.stop(grace_s)
+
+
+def _options(limits: Limits, shared: bool) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.so_reuseport", int(shared)),
+        ("grpc.max_receive_message_length", limits.max_body),
+        ("grpc.max_metadata_size", limits.max_head_bytes),
+        ("grpc.absolute_max_metadata_size", limits.max_head_bytes),
+        ("grpc.server_handshake_timeout_ms", round(limits.head_s * 1000)),
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PONG_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_EVERY_MS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+    ]

@@ -1,0 +1,279 @@
+"""One agent at work for one client of /mcp: its message, its progress, its questions, its result."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import UNSET
+from pydantic import ValidationError
+
+from roost.doors import mcp_results as results
+from roost.doors.access import TENANT
+from roost.doors.context import Context
+from roost.doors.guard import negotiate_extensions
+from roost.doors.http import Request
+from roost.doors.mcp_arguments import AgentArguments, word
+from roost.doors.mcp_results import ANSWER, FORM
+from roost.engine import tenancy
+from roost.engine.answers import Stream
+from roost.engine.follower import Follower
+from roost.engine.live import Frame
+from roost.engine.hosted import Profile
+from roost.identity.principal import Principal
+from roost.protocol.codec import decoder
+from roost.protocol.errors import A2AError, InvalidParams, Unauthenticated, UnsupportedOperation
+from roost.protocol.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+
+log = logging.getLogger("roost.doors")
+
+Outcome = mcp.CallToolResult | mcp.InputRequiredResult
+
+PAUSED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+PROGRESS_CHARS = 500
+ANSWERS = uuid.UUID("7f0d52b2-6a0f-4f0b-9b59-0f4f1a2c9e6d")
+"""An answer that a client of 2026-07-28 sends again has the same id, and is taken once."""
+
+
+class AgentCall:
+    def __init__(
+        self,
+        context: Context,
+        asked: ServerRequestContext[Any, Any],
+        request: Request,
+        principal: Principal,
+        profile: Profile,
+    ) -> None:
+        self.context = context
+        self.engine = context.engine
+        self.asked = asked
+        self.request = request
+        self.principal = principal
+        self.profile = profile
+        self.agent = profile.id
+        self.is_modern = asked.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.reports = "progress_token" in (asked.meta or {})
+        self.given_up = False
+        """The client has cancelled it."""
+        self.task_id = ""
+        self.beginning: asyncio.Task[Stream] | None = None
+        """A message on its way in; nobody has its follower yet."""
+
+    async def run(self, given: AgentArguments, params: mcp.CallToolRequestParams) -> Outcome:
+        negotiate_extensions(self.request, self.profile, self.engine.tenancy)
+        if params.request_state is not None:
+            message = self._answer_in(params)
+            if message is None:
+                return results.of_task(self.agent, await self._read())
+        else:
+            data = [] if given.data is UNSET else [Part(data=given.data)]
+            message = self._message(str(uuid.uuid4()), [Part(text=given.text), *data], given.task_id, given.context_id)
+        if not given.wait or not self.profile.streaming:
+            return await self._send(message, at_once=not given.wait)
+        return await self._work(message)
+
+    async def leave(self, *, cancel: bool) -> None:
+        """After the client left, or cancelled: nothing is held any more, and the task goes on or is told to end."""
+        try:
+            if self.beginning is not None:
+                self._begun(stream := await self.beginning)
+                if stream.follower is not None:
+                    self.engine.release(stream.follower)
+            if cancel and self.task_id:
+                await self.engine.cancel(self.principal, self.agent, CancelTaskRequest(id=self.task_id))
+        except A2AError as error:
+            log.debug("a call of %s that its client gave up: %s", self.agent, error)
+        except Exception:
+            log.exception("a call of %s that its client gave up", self.agent)
+
+    # The work
+
+    async def _send(self, message: Message, *, at_once: bool) -> mcp.CallToolResult:
+        configuration = SendMessageConfiguration(history_length=0, return_immediately=at_once)
+        request = SendMessageRequest(message=message, configuration=configuration)
+        answer = await self.engine.send(self.principal, self.agent, request, self.request.extensions)
+        if answer.message is not None:
+            return results.of_message(self.agent, decoder(Message)(answer.message))
+        return results.of_task(self.agent, decoder(Task)(answer.task or b""))
+
+    async def _work(self, message: Message) -> Outcome:
+        """Until the agent is done, or waits for what this client cannot give."""
+        stream = await self._begin(message)
+        while True:
+            if stream.opening.message is not None:
+                return results.of_message(self.agent, decoder(Message)(stream.opening.message))
+            if stream.follower is not None:
+                await self._follow(stream.follower)
+            task = await self._read()
+            if task.status.state is not TaskState.INPUT_REQUIRED or not self._can_ask():
+                return results.of_task(self.agent, task)
+            if self.is_modern:
+                return results.question(task, _state(task))
+            said = await self._ask(task)
+            if said is not None:
+                answer = self._message(str(uuid.uuid4()), [Part(text=said)], task.id, task.context_id)
+                stream = await self._begin(answer)
+            elif (gone_on := await self._gone_on(task)) is not None:
+                stream = gone_on
+            else:
+                return results.of_task(self.agent, await self._read())
+
+    async def _begin(self, message: Message) -> Stream:
+        """What is given up on its way in is let in all the same: it may be on record already."""
+        self._check_credential()
+        request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(history_length=0))
+        sending = self.engine.stream(self.principal, self.agent, request, self.request.extensions)
+        self.beginning = asyncio.get_running_loop().create_task(sending)
+        stream = await asyncio.shield(self.beginning)
+        self.beginning = None
+        self._begun(stream)
+        return stream
+
+    def _begun(self, stream: Stream) -> None:
+        if stream.opening.task is not None:
+            self.task_id = decoder(Task)(stream.opening.task).id
+
+    async def _follow(self, follower: Follower) -> None:
+        """Until the task is over or waits; while the caller's credential holds."""
+        self.context.access.watch(follower, self.principal)
+        try:
+            while (frames := await follower.batch()) is not None:
+                if self.reports and frames:
+                    await self.asked.session.report_progress(frames[-1].seq, message=_progress(frames))
+                states = [frame.state for frame in frames if frame.state is not None]
+                if states and states[-1] in PAUSED:
+                    return
+        finally:
+            self.context.access.unwatch(follower)
+            self.engine.release(follower)
+
+    async def _read(self) -> Task:
+        self._check_credential()
+        request = GetTaskRequest(id=self.task_id, history_length=0)
+        return decoder(Task)(await self.engine.get(self.principal, self.agent, request))
+
+    def _check_credential(self) -> None:
+        if not self.context.access.roster.holds(self.principal):
+            raise Unauthenticated("the credential of this call does not hold any more")
+
+    # Questions
+
+    def _can_ask(self) -> bool:
+        capabilities = self.asked.session.client_capabilities
+        form = None if capabilities is None else capabilities.elicitation
+        if form is None or (form.form is None and form.url is not None):
+            return False
+        return self.engine.accepting and (self.is_modern or self.asked.session.can_send_request)
+
+    async def _ask(self, task: Task) -> str | None:
+        """What the user answers; None if they do not, or if it is not asked any more."""
+        loop = asyncio.get_running_loop()
+        asking, moving = loop.create_task(self._elicit(task)), loop.create_task(self._moved(task))
+        try:
+            await asyncio.wait({asking, moving}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else moving.result()
+        finally:
+            asking.cancel()
+            moving.cancel()
+
+    async def _elicit(self, task: Task) -> str | None:
+        try:
+            result = await self.asked.session.elicit_form(results.asks(task), FORM, self.asked.request_id)
+        except (MCPError, ValidationError):  # it cannot after all
+            return None
+        return _said(result)
+
+    async def _moved(self, task: Task) -> None:
+        """Until somebody else has answered or cancelled, or the host stops."""
+        stream = await self._subscribed()
+        if stream is None or stream.follower is None:
+            return
+        try:
+            if decoder(Task)(stream.opening.task or b"").status == task.status:
+                await stream.follower.batch()
+        finally:
+            self.engine.release(stream.follower)
+
+    async def _gone_on(self, task: Task) -> Stream | None:
+        """The task's stream, if it is not over and does not wait where it did; without a follower at a new question."""
+        stream = await self._subscribed()
+        if stream is None or stream.follower is None:
+            return None
+        now = decoder(Task)(stream.opening.task or b"")
+        if now.status.state not in PAUSED:
+            return stream
+        self.engine.release(stream.follower)
+        return None if now.status == task.status else stream._replace(follower=None)
+
+    async def _subscribed(self) -> Stream | None:
+        try:
+            return await self.engine.subscribe(self.principal, self.agent, SubscribeToTaskRequest(id=self.task_id))
+        except UnsupportedOperation:  # it is over
+            return None
+
+    # Messages
+
+    def _message(self, message_id: str, parts: list[Part], task_id: str, context_id: str) -> Message:
+        named = TENANT in self.request.headers and self.engine.tenancy != tenancy.OFF
+        return Message(
+            message_id=message_id,
+            role=Role.USER,
+            parts=parts,
+            task_id=task_id,
+            context_id=context_id,
+            metadata={tenancy.KEY: self.principal.tenant} if named else None,
+        )
+
+    def _answer_in(self, params: mcp.CallToolRequestParams) -> Message | None:
+        """The answer to a question of an earlier call; None if the user gives none."""
+        state = params.request_state or ""
+        self.task_id, _, question = state.partition(" ")
+        answer = (params.input_responses or {}).get(ANSWER)
+        if not question or not isinstance(answer, mcp.ElicitResult):
+            raise InvalidParams("requestState: it is none that this host gave, or its answer is missing")
+        said = _said(answer)
+        if said is None:
+            return None
+        return self._message(str(uuid.uuid5(ANSWERS, state)), [Part(text=said)], self.task_id, "")
+
+
+def _state(task: Task) -> str:
+    """Nothing that has to be kept from the client, or believed: the task is looked up as the caller's own."""
+    return f"{task.id} {task.status.message.message_id if task.status.message else '-'}"
+
+
+def _said(result: mcp.ElicitResult) -> str | None:
+    answer = (result.content or {}).get(ANSWER)
+    return str(answer) if result.action == "accept" and answer not in (None, "") else None
+
+
+def _progress(frames: list[Frame]) -> str:
+    """What a batch of events says, in short."""
+    said: list[str] = []
+    text = ""
+    for frame in frames:
+        event = decoder(StreamResponse)(frame.data)
+        if event.artifact_update is not None:
+            text += "".join(part.text for part in event.artifact_update.artifact.parts if isinstance(part.text, str))
+        elif event.status_update is not None:
+            status = event.status_update.status
+            said.append(status.message.text if status.message is not None else word(status.state))
+    return "\n".join([*said, *([text] if text else [])])[:PROGRESS_CHARS]

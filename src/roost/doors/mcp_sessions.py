@@ -1,0 +1,129 @@
+"""The SDK's side of /mcp: its server, its sessions, and the way of a request into them and of an answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from sse_starlette.sse import AppStatus
+
+from roost.doors.context import Context
+from roost.doors.http import NOT_KEPT, Request
+from roost.doors.mcp_tools import ASKED, Tools
+from roost.engine.hosted import Profile
+from roost.identity.principal import Principal
+
+MAX_SESSIONS = 1000
+IDLE_S = 30 * 60.0
+LAST_WORDS_S = 1.0
+"""For calls to answer with when the host is told to stop."""
+SESSION = b"mcp-session-id"
+CANCELLED = "notifications/cancelled"
+INSTRUCTIONS = (
+    "Each agent of this host is a tool: give it a text. What it does is a task with an id, which goes on by itself:"
+    " get_task reads it, list_tasks lists yours, cancel_task ends one. When an agent asks something, call its tool"
+    " again with the taskId and the answer as text; with the contextId of an earlier result a new task goes on with"
+    " the same conversation."
+)
+
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it says at info what it does with every request
+logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.ERROR)  # refusals are answers, not news
+
+AppStatus.enable_automatic_graceful_drain = False  # it would cut off the last words; streams end with their sessions
+
+
+class Sessions:
+    """A session is its principal's: to everyone else there is none with its id."""
+
+    def __init__(self, context: Context, profiles: Sequence[Profile], version: str, *, stateful: bool) -> None:
+        self.tools = Tools(context, profiles)
+        server: Server[Any] = Server(
+            "roost",
+            version=version,
+            title="Roost",
+            instructions=INSTRUCTIONS,
+            get_tool_input_schema=lambda name: None,  # no argument is a header: the SDK need not look for one
+            on_list_tools=self.tools.list,
+            on_call_tool=self.tools.call,
+        )
+        self.manager = StreamableHTTPSessionManager(
+            server,
+            stateless=not stateful,
+            session_idle_timeout=IDLE_S,
+            max_sessions=MAX_SESSIONS,
+            max_request_body_size=context.max_body,
+        )
+        self.served: set[asyncio.Task[Any]] = set()
+        """Requests that are not answered to the end."""
+        self.ended = asyncio.Event()
+        self.running: asyncio.Task[None] | None = None
+        self.draining: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        started = asyncio.Event()
+        self.running = asyncio.get_running_loop().create_task(self._run(started), name="mcp sessions")
+        await started.wait()
+
+    async def _run(self, started: asyncio.Event) -> None:
+        async with self.manager.run():
+            started.set()
+            await self.ended.wait()
+
+    def drain(self) -> None:
+        self.tools.closing = True
+        if self.draining is None:
+            self.draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        if self.served:
+            await asyncio.wait({*self.served}, timeout=LAST_WORDS_S)
+        self.ended.set()
+
+    async def close(self) -> None:
+        self.drain()
+        if self.draining is not None:
+            await self.draining
+        if self.running is not None:
+            await asyncio.wait([self.running])
+        await self.tools.close()
+
+    async def serve(self, request: Request, principal: Principal, body: bytes, message: Any) -> None:
+        """`message` is the body, parsed; the SDK is given the body all the same."""
+        if isinstance(message, dict) and message.get("method") == CANCELLED:
+            self._cancelled(request, principal, message.get("params"))
+        user = AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[]))
+        left = [body]
+
+        async def receive() -> MutableMapping[str, Any]:
+            if left:
+                return {"type": "http.request", "body": left.pop(), "more_body": False}
+            return await request.receive()
+
+        async def send(sent: MutableMapping[str, Any]) -> None:
+            if sent["type"] == "http.response.start":
+                request.status = sent["status"]
+                named = {name.lower() for name, _ in sent["headers"]}
+                kept = [] if b"cache-control" in named else NOT_KEPT
+                sent = {**sent, "headers": [*sent["headers"], *kept, *request.answer_headers]}
+            await request.send(sent)
+
+        serving = asyncio.current_task()
+        assert serving is not None
+        self.served.add(serving)
+        try:
+            await self.manager.handle_request({**request.scope, "user": user, ASKED: request}, receive, send)
+        finally:
+            self.served.discard(serving)
+
+    def _cancelled(self, request: Request, principal: Principal, params: Any) -> None:
+        """The SDK stops the call, as it does when a session ends: this is how the call knows which of them it is."""
+        asked = params.get("requestId") if isinstance(params, dict) else None
+        call = self.tools.calls.get((request.header(SESSION), str(asked)))
+        if call is not None and call.principal.name == principal.name:
+            call.given_up = True

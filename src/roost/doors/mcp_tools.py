@@ -1,0 +1,244 @@
+"""The tools of /mcp: one for each agent that the caller may use, and three for its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+import mcp_types as mcp
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from roost.doors import mcp_results as results
+from roost.doors.context import Context
+from roost.doors.errors import known
+from roost.doors.http import Request
+from roost.doors.mcp_arguments import INPUT, LISTING, OF_TASK, AgentArguments, ListArguments, TaskArguments, arguments
+from roost.doors.mcp_call import AgentCall, Outcome
+from roost.engine.hosted import Profile
+from roost.identity.principal import Principal
+from roost.protocol.codec import decoder
+from roost.protocol.errors import AgentNotFound, InvalidParams, TaskNotFound
+from roost.protocol.types import CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Task
+
+ASKED = "roost.request"
+"""Where a scope has our own Request."""
+PAGE = 100
+MOST_AGENTS = 100
+"""Whose tasks are listed at once."""
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every client takes as the name of a tool; MCP itself takes more."""
+
+Asked = ServerRequestContext[Any, Any]
+
+
+class TaskTool(NamedTuple):
+    shown: mcp.Tool
+    call: Callable[[Tools, Request, dict[str, Any] | None], Awaitable[mcp.CallToolResult]]
+
+
+class Tools:
+    def __init__(self, context: Context, profiles: Sequence[Profile]) -> None:
+        self.context = context
+        self.by_name = {name_of(profile.id): profile for profile in profiles}
+        self.by_id = {profile.id: profile for profile in profiles}
+        self.calls: dict[tuple[str, str], AgentCall] = {}
+        """Of sessions: by session and request."""
+        self.left: set[asyncio.Task[None]] = set()
+        """Calls whose client is gone, and which have something to put away."""
+        self.closing = False
+
+    # What there is
+
+    async def list(self, asked: Asked, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+        principal = await self.context.access.for_anyone(_request(asked))
+        names = [name for name, profile in sorted(self.by_name.items()) if self._may_use(principal, profile)]
+        cursor = params.cursor if params is not None else None
+        if cursor is not None and cursor not in names:
+            raise MCPError(mcp.INVALID_PARAMS, "cursor: it is none that this host gave")
+        first = 0 if cursor is None else names.index(cursor) + 1
+        page = names[first : first + PAGE]
+        tools = [_agent_tool(name, self.by_name[name]) for name in page]
+        if cursor is None:
+            tools = [*(tool.shown for tool in TASK_TOOLS.values()), *tools]
+        more = page[-1] if first + PAGE < len(names) else None
+        return mcp.ListToolsResult(tools=tools, next_cursor=more)
+
+    def _may_use(self, principal: Principal, profile: Profile) -> bool:
+        takes = not profile.schemes or principal.scheme in profile.schemes or self.context.access.open
+        return takes and principal.may_call(profile.id)
+
+    # What they do
+
+    async def call(self, asked: Asked, params: mcp.CallToolRequestParams) -> Outcome:
+        """Errors of the work are results, which the model behind the client can read; others are the protocol's."""
+        request = _request(asked)
+        profile, tool = self.by_name.get(params.name), TASK_TOOLS.get(params.name)
+        if profile is None and tool is None:
+            raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
+        try:
+            if tool is not None:
+                return await tool.call(self, request, params.arguments)
+            assert profile is not None
+            return await self._call_agent(asked, request, profile, params)
+        except MCPError:
+            raise
+        except Exception as error:
+            return results.failed(known(error, request))
+
+    async def _call_agent(
+        self, asked: Asked, request: Request, profile: Profile, params: mcp.CallToolRequestParams
+    ) -> Outcome:
+        principal = await self.context.access.for_agent(request, profile)
+        if not self.context.engine.meter.idle:
+            self.context.engine.meter.check_rate("", "", "", profile.id)
+        given = arguments(AgentArguments, params.arguments)
+        call = AgentCall(self.context, asked, request, principal, profile)
+        key = (request.header(b"mcp-session-id"), str(asked.request_id))
+        if key[0]:
+            self.calls[key] = call
+        try:
+            return await call.run(given, params)
+        except asyncio.CancelledError:
+            leaves = asked.protocol_version in MODERN_PROTOCOL_VERSIONS  # there to leave is to cancel
+            self._leave(call, cancel=call.given_up or (leaves and not self.closing))
+            raise
+        except MCPError:
+            raise
+        except Exception as error:
+            return results.failed(known(error, request), call.task_id)
+        finally:
+            if self.calls.get(key) is call:
+                del self.calls[key]
+
+    def _leave(self, call: AgentCall, *, cancel: bool) -> None:
+        leaving = asyncio.get_running_loop().create_task(call.leave(cancel=cancel))
+        self.left.add(leaving)
+        leaving.add_done_callback(self.left.discard)
+
+    async def close(self) -> None:
+        for leaving in self.left:
+            leaving.cancel()
+        await asyncio.gather(*self.left, return_exceptions=True)
+
+    # Tasks
+
+    async def list_tasks(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
+        wish = arguments(ListArguments, given)
+        if wish.agent:
+            profiles = [self._named(wish.agent)]
+        else:
+            principal = await self.context.access.for_anyone(request)
+            profiles = [profile for profile in self.by_id.values() if self._may_use(principal, profile)]
+            if wish.page_token:
+                raise InvalidParams("pageToken: it is for the tasks of one agent, so name the agent", field="pageToken")
+            if len(profiles) > MOST_AGENTS:
+                raise InvalidParams(f"agent: there are {len(profiles)} agents; name one", field="agent")
+        found: list[tuple[str, Task]] = []
+        page = ListTasksResponse()
+        for profile in profiles:
+            principal = await self.context.access.for_agent(request, profile)
+            asking = ListTasksRequest(
+                context_id=wish.context_id,
+                status=wish.status,
+                page_size=wish.limit,
+                page_token=wish.page_token,
+                history_length=0,
+                include_artifacts=False,
+            )
+            page = decoder(ListTasksResponse)(
+                await self.context.engine.list_tasks(principal, profile.id, asking),
+            )
+            found += [(profile.id, task) for task in page.tasks]
+        found.sort(key=lambda one: one[1].status.timestamp or "", reverse=True)
+        return results.of_tasks(found[: wish.limit], page.next_page_token if wish.agent else "")
+
+    async def get_task(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
+        wish = arguments(TaskArguments, given)
+        principal, agent = await self._owner(request, wish)
+        body = await self.context.engine.get(principal, agent, GetTaskRequest(id=wish.task_id, history_length=0))
+        return results.of_task(agent, decoder(Task)(body), read=True)
+
+    async def cancel_task(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
+        wish = arguments(TaskArguments, given)
+        principal, agent = await self._owner(request, wish)
+        body = await self.context.engine.cancel(principal, agent, CancelTaskRequest(id=wish.task_id))
+        return results.of_task(agent, decoder(Task)(body), read=True)
+
+    async def _owner(self, request: Request, wish: TaskArguments) -> tuple[Principal, str]:
+        """The caller, as its task's agent knows it. To those who may not use that agent there is no such task."""
+        principal = await self.context.access.for_anyone(request)
+        agent = (await self.context.engine.state_of(wish.task_id)).new.scope.agent
+        profile = self.by_id.get(agent)
+        if profile is None or not self._may_use(principal, profile):
+            raise TaskNotFound(metadata={"taskId": wish.task_id})
+        return await self.context.access.for_agent(request, profile), agent
+
+    def _named(self, agent: str) -> Profile:
+        profile = self.by_id.get(agent) or self.by_name.get(agent)
+        if profile is None:
+            raise AgentNotFound(f"agent: there is no agent {agent[:128]!r} here", field="agent")
+        return profile
+
+
+TASK_TOOLS = {
+    "list_tasks": TaskTool(
+        mcp.Tool(
+            name="list_tasks",
+            title="List tasks",
+            description="Lists the caller's tasks, of one agent or of all, the one that changed last first.",
+            input_schema=LISTING,
+            output_schema=results.TASKS,
+            annotations=mcp.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        ),
+        Tools.list_tasks,
+    ),
+    "get_task": TaskTool(
+        mcp.Tool(
+            name="get_task",
+            title="Read a task",
+            description="Reads a task: its state, what the agent says or asks, and what has come of it so far.",
+            input_schema=OF_TASK,
+            output_schema=results.TASK,
+            annotations=mcp.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        ),
+        Tools.get_task,
+    ),
+    "cancel_task": TaskTool(
+        mcp.Tool(
+            name="cancel_task",
+            title="Cancel a task",
+            description="Ends a task that is not over.",
+            input_schema=OF_TASK,
+            output_schema=results.TASK,
+            annotations=mcp.ToolAnnotations(destructive_hint=True, open_world_hint=False),
+        ),
+        Tools.cancel_task,
+    ),
+}
+
+
+def name_of(agent: str) -> str:
+    """The tool of an agent: its id, unless a tool cannot be called so or one of our own is."""
+    if NAME.fullmatch(agent) and agent not in TASK_TOOLS:
+        return agent
+    mark = hashlib.sha256(agent.encode()).hexdigest()[:6]
+    return f"{agent[:57].replace('.', '_')}_{mark}"
+
+
+def _agent_tool(name: str, profile: Profile) -> mcp.Tool:
+    skills = [f"- {skill.name}: {skill.description}" for skill in profile.skills if skill.id != profile.id]
+    described = profile.description + ("\n\nSkills:\n" + "\n".join(skills) if skills else "")
+    return mcp.Tool(
+        name=name, title=profile.name, description=described, input_schema=INPUT, output_schema=results.TASK
+    )
+
+
+def _request(asked: Asked) -> Request:
+    assert asked.request is not None
+    found: Request = asked.request.scope[ASKED]
+    return found

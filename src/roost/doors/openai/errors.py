@@ -1,0 +1,53 @@
+"""Errors in OpenAI's form."""
+
+from __future__ import annotations
+
+from roost.doors.errors import headers_of
+from roost.doors.http import Headers, Response
+from roost.doors.openai.reading import Reader
+from roost.protocol.codec import encode
+from roost.protocol.errors import A2AError
+from roost.protocol.types import TaskState
+
+Error = dict[str, str | None]
+
+TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+CODES = {
+    "AGENT_NOT_FOUND": "model_not_found",
+    "UNAUTHENTICATED": "invalid_api_key",
+    "TOO_MANY_REQUESTS": "rate_limit_exceeded",
+    "TASK_NOT_FOUND": "response_not_found",
+    "TASK_NOT_CANCELABLE": "response_not_cancelable",
+    "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_PAYLOAD": "idempotency_key_reused",
+}
+"""As clients of OpenAI know them; the reason in small letters where none is here."""
+
+FAILURES = {
+    TaskState.FAILED: (502, "server_error", "agent_failed"),
+    TaskState.REJECTED: (422, "invalid_request_error", "agent_rejected"),
+    TaskState.CANCELED: (409, "server_error", "task_canceled"),
+}
+"""How a task that ended without an answer is told: status, type, code."""
+NO_RETRY: Headers = [(b"x-should-retry", b"false")]
+"""Or OpenAI's clients would ask the agent to do the same again, by themselves."""
+
+
+def error_of(error: A2AError) -> Error:
+    kind = TYPES.get(error.http, "invalid_request_error" if error.http < 500 else "server_error")
+    param = "model" if error.reason == "AGENT_NOT_FOUND" else error.field
+    code = CODES.get(error.reason, error.reason.lower())
+    return {"message": error.message, "type": kind, "param": param, "code": code}
+
+
+def openai_error(error: A2AError) -> Response:
+    return Response(error.http, encode({"error": error_of(error)}), headers=headers_of(error))
+
+
+def failure_of(reader: Reader) -> Error:
+    _, kind, code = FAILURES[reader.state]
+    return {"message": reader.failure, "type": kind, "param": None, "code": code}
+
+
+def failed(reader: Reader, headers: Headers) -> Response:
+    status, _, _ = FAILURES[reader.state]
+    return Response(status, encode({"error": failure_of(reader)}), headers=[*NO_RETRY, *headers])

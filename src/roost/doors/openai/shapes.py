@@ -1,0 +1,75 @@
+"""The shapes of the door's answers, for /openapi.json."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+
+class OpenAIErrorObject(Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(Struct):
+    error: OpenAIErrorObject
+
+
+class Model(Struct):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Struct):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class ChatMessage(Struct):
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class Choice(Struct):
+    index: int
+    message: ChatMessage
+    logprobs: None
+    finish_reason: Literal["stop"]
+
+
+class ChatCompletion(Struct):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: dict[str, Any] | None
+    session_id: str
+    metadata: dict[str, str]
+    """task_id, session_id and state."""
+    agent_tool_calls: list[dict[str, Any]] = []
+    """Where the agent tells of them."""
+
+
+class ConversationRef(Struct):
+    id: str
+
+
+class ResponseObject(Struct):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["queued", "in_progress", "completed", "failed", "cancelled"]
+    error: dict[str, str] | None
+    model: str
+    output: list[dict[str, Any]]
+    conversation: ConversationRef
+    usage: dict[str, Any] | None
+    metadata: dict[str, str]
+    """The request's own, and task_id, session_id and state."""

@@ -1,0 +1,196 @@
+"""One turn of a client's: what it says now, as parts of a message, and what it has been told before."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import mimetypes
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from msgspec import UNSET
+
+from roost.doors.openai.asked import (
+    Audio,
+    Content,
+    File,
+    Image,
+    InputFile,
+    InputImage,
+    InputText,
+    OutputText,
+    Refusal,
+    Said,
+    Text,
+    Unsupported,
+)
+from roost.protocol.codec import encode
+from roost.protocol.errors import InvalidParams
+from roost.protocol.types import JSONObject, Part
+
+INSTRUCTIONS = ("system", "developer")
+BINARY = "application/octet-stream"
+AUDIO = {"mp3": "audio/mpeg"}
+"""Where the format's name is not that of its type."""
+KEY = "openai"
+"""Of a message's metadata: what came beside the turn itself."""
+
+
+class Turn(NamedTuple):
+    parts: list[Part]
+    places: list[str]
+    """Of each part: where it is in the request."""
+    instructions: str
+    history: list[JSONObject]
+    """Earlier turns as role and text, the oldest first."""
+
+
+def turn_of(said: list[Said], name: str, instructions: str | None = None) -> Turn:
+    """The user's messages since the last answer are the turn; `name` is what the list is called."""
+    messages = [(f"{name}[{at}]", one) for at, one in enumerate(said) if _is_message(f"{name}[{at}]", one)]
+    told = [_words(one) for _, one in messages if one.role in INSTRUCTIONS]
+    spoken = [(place, one) for place, one in messages if one.role not in INSTRUCTIONS]
+    begin = len(spoken)
+    while begin and spoken[begin - 1][1].role == "user":
+        begin -= 1
+    if begin == len(spoken):
+        place = f"{spoken[-1][0]}.role" if spoken else name
+        raise InvalidParams(f"{place}: the last message must be the user's", field=place)
+    found = [part for place, one in spoken[begin:] for part in _parts(place, one)]
+    history: list[JSONObject] = [{"role": one.role, "content": _words(one)} for _, one in spoken[:begin]]
+    return Turn(
+        [part for part, _ in found],
+        [place for _, place in found],
+        "\n".join([*([instructions] if instructions else []), *told]),
+        history,
+    )
+
+
+def beside(turn: Turn, *, with_history: bool, room: int) -> JSONObject:
+    """Instructions and history as metadata of at most `room` bytes: the oldest turns are left out, and counted."""
+    found: JSONObject = {"instructions": turn.instructions} if turn.instructions else {}
+    if not with_history or not turn.history:
+        return {KEY: found} if found else {}
+    left = room - len(encode({KEY: {**found, "history": [], "omitted": len(turn.history)}}))
+    kept: list[JSONObject] = []
+    for one in reversed(turn.history):
+        left -= len(encode(one)) + 1
+        if left < 0:
+            break
+        kept.append(one)
+    found["history"] = kept[::-1]
+    if len(kept) < len(turn.history):
+        found["omitted"] = len(turn.history) - len(kept)
+    return {KEY: found}
+
+
+def _is_message(place: str, one: Said) -> bool:
+    """Other items, such as the calls of an earlier answer, are passed over."""
+    if one.type == "item_reference":
+        raise Unsupported(f"{place}.type: items are not kept by id; send the message itself", field=f"{place}.type")
+    if one.type == "message" and one.role is None:
+        raise InvalidParams(f"{place}.role: missing required field `role`", field=f"{place}.role")
+    return one.type == "message"
+
+
+def _words(one: Said) -> str:
+    if isinstance(one.content, str):
+        return one.content
+    texts = [item.refusal if isinstance(item, Refusal) else getattr(item, "text", None) for item in one.content or ()]
+    return "\n".join(text for text in texts if text)
+
+
+# Parts
+
+
+def _parts(place: str, one: Said) -> list[tuple[Part, str]]:
+    place += ".content"
+    if isinstance(one.content, str):
+        return [(Part(text=one.content), place)]
+    if not one.content:
+        raise InvalidParams(f"{place}: there is nothing in it", field=place)
+    return [(_part(f"{place}[{at}]", item), f"{place}[{at}]") for at, item in enumerate(one.content)]
+
+
+def _part(place: str, item: Content) -> Part:
+    match item:
+        case Text(text=text) | InputText(text=text) | OutputText(text=text) | Refusal(refusal=text):
+            return Part(text=text)
+        case Image():
+            return _at_url(f"{place}.image_url.url", item.image_url.url)
+        case InputImage():
+            if item.image_url is None:
+                raise _no_content(place, "image_url", item.file_id)
+            return _at_url(f"{place}.image_url", item.image_url)
+        case File():
+            return _file(f"{place}.file", item.file.file_data, item.file.filename or "", item.file.file_id)
+        case InputFile():
+            if item.file_url is not None and item.file_data is None:
+                return _at_url(f"{place}.file_url", item.file_url, item.filename or "")
+            return _file(place, item.file_data, item.filename or "", item.file_id)
+        case Audio():
+            form = item.input_audio.format.lower()
+            raw = _decoded(f"{place}.input_audio.data", item.input_audio.data)
+            return Part(raw=raw, media_type=AUDIO.get(form, f"audio/{form}"))
+
+
+def _file(place: str, data: str | None, filename: str, file_id: str | None) -> Part:
+    if data is None:
+        raise _no_content(place, "file_data", file_id)
+    place += ".file_data"
+    if data.startswith("data:"):
+        return _from_data_url(place, data, filename)
+    kind = mimetypes.guess_type(filename)[0] or BINARY
+    return Part(raw=_decoded(place, data), media_type=kind, filename=filename)
+
+
+def _no_content(place: str, wanted: str, file_id: str | None) -> InvalidParams:
+    if file_id is not None:
+        return Unsupported(
+            f"{place}.file_id: no files are kept here; send the content as {wanted}", field=f"{place}.file_id"
+        )
+    return InvalidParams(f"{place}.{wanted}: missing required field `{wanted}`", field=f"{place}.{wanted}")
+
+
+def _at_url(place: str, url: str, filename: str = "") -> Part:
+    """A URL is handed on, never fetched; what is in a data: URL is here already."""
+    if url.startswith("data:"):
+        return _from_data_url(place, url, filename)
+    try:
+        is_web = urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
+    except ValueError:
+        is_web = False
+    if not is_web:
+        raise InvalidParams(f"{place}: give an http(s) or data: URL", field=place)
+    return Part(url=url, filename=filename)
+
+
+def _from_data_url(place: str, url: str, filename: str) -> Part:
+    head, comma, data = url.removeprefix("data:").partition(",")
+    if not comma:
+        raise InvalidParams(f"{place}: a data: URL has a comma before its data", field=place)
+    kind, *words = head.split(";")
+    raw = _decoded(place, data) if "base64" in words else unquote_to_bytes(data)
+    return Part(raw=raw, media_type=kind.strip().lower() or "text/plain", filename=filename)
+
+
+def _decoded(place: str, data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidParams(f"{place}: this is no base64: {error}", field=place) from None
+
+
+def shown(parts: list[Part]) -> str:
+    """Parts of an answer as text: data as JSON, a file as its name and type."""
+    return "".join(_shown(part) for part in parts)
+
+
+def _shown(part: Part) -> str:
+    if part.text is not UNSET:
+        return part.text
+    if part.url is not UNSET:
+        return part.url
+    if part.raw is not UNSET:
+        return f"[{part.filename or 'file'}: {part.media_type or BINARY}, {len(part.raw)} bytes]"
+    return encode(part.data).decode()

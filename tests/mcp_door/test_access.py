@@ -1,0 +1,205 @@
+"""Who may use which tools, whose a session is, and how much of either."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.access.people import AGENTS as PEOPLE_AGENTS
+from tests.access.people import OPERATOR, People, Person, refusal
+from tests.doors.serving import AGENTS
+from tests.mcp_door.clients import Progress, connected, data, each_version, task_of, text
+from tests.mcp_door.raw import HEADERS, Session, asking, modern, opening
+from tests.server import Server, running
+
+
+def secret(person: Person) -> str:
+    found: str = person.http.headers["authorization"].partition(" ")[2]
+    return found
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    gates = tmp_path_factory.mktemp("gates")
+    args = ("--drain-s", "0", "--auth-failures", "100000")
+    with running(PEOPLE_AGENTS, args=args, env={**OPERATOR, "AGENT_GATES": str(gates)}) as server:
+        yield server
+    assert "Traceback" not in server.stderr
+
+
+@pytest.fixture(scope="module")
+def people(host: Server) -> Iterator[People]:
+    with People(host) as found:
+        yield found
+
+
+@each_version
+async def test_the_tools_are_those_that_the_caller_may_use(host: Server, people: People, mode: str) -> None:
+    own = {"list_tasks", "get_task", "cancel_task"}
+    expected = {
+        ("agent:desk",): {"desk"},
+        ("agent:desk", "agent:t*"): {"desk", "teller", "turns"},
+        ("agent:*",): {"desk", "other", "teller", "turns"},  # `keyed` takes no bearer token
+        ("metrics",): set(),
+    }
+    for scopes, agents in expected.items():
+        async with connected(host.url, mode, secret(people.new(*scopes))) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == own | agents
+
+
+@each_version
+async def test_a_tool_that_the_caller_may_not_use(host: Server, people: People, mode: str) -> None:
+    async with connected(host.url, mode, secret(people.new("agent:desk"))) as client:
+        refused = await client.call_tool("teller", {"text": "?"})
+        assert refused.is_error
+        assert "FORBIDDEN" in text(refused)
+        wrong_kind = await client.call_tool("keyed", {"text": "?"})
+        assert "UNAUTHENTICATED" in text(wrong_kind)
+        assert data(await client.call_tool("list_tasks", {}))["tasks"] == []
+        assert "FORBIDDEN" in text(await client.call_tool("list_tasks", {"agent": "teller"}))
+
+
+@each_version
+async def test_the_agent_knows_who_calls(host: Server, people: People, mode: str) -> None:
+    async with connected(host.url, mode, secret(people.new(name=f"caller-{mode}"))) as client:
+        assert text(await client.call_tool("teller", {"text": "hello"})) == f"roost:caller-{mode} default hello"
+
+
+@each_version
+async def test_the_tasks_of_others_are_not_there(host: Server, people: People, mode: str) -> None:
+    owner, other = people.new(), people.new()
+    async with connected(host.url, mode, secret(owner)) as client:
+        asked = await client.call_tool("desk", {"text": "?"})
+    async with connected(host.url, mode, secret(other)) as client:
+        for tool in ("get_task", "cancel_task"):
+            refused = await client.call_tool(tool, {"taskId": task_of(asked)})
+            assert refused.is_error
+            assert "TASK_NOT_FOUND" in text(refused)
+        assert "TASK_NOT_FOUND" in text(await client.call_tool("desk", {"text": "!", "taskId": task_of(asked)}))
+        assert data(await client.call_tool("list_tasks", {}))["tasks"] == []
+    async with connected(host.url, mode, secret(people.new("agent:other"))) as client:
+        assert "TASK_NOT_FOUND" in text(await client.call_tool("get_task", {"taskId": task_of(asked)}))
+    assert owner.rest.get(task_of(asked), "desk")["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+
+@each_version
+@pytest.mark.parametrize("token", ["", "roost_" + "x" * 43])
+async def test_a_client_without_a_credential(host: Server, mode: str, token: str) -> None:
+    with pytest.raises((MCPError, ExceptionGroup)) as raised:
+        async with connected(host.url, mode, token) as client:
+            await client.list_tools()
+    assert raised.group_contains(MCPError, match="credential") or "credential" in str(raised.value)
+
+
+def test_a_client_without_a_credential_is_told_how_to_get_in(host: Server) -> None:
+    for body, headers in ((asking("initialize", opening()), HEADERS), modern("tools/list", {})):
+        answer = httpx.post(f"{host.url}/mcp", json=body, headers=headers)
+        assert answer.status_code == 401
+        assert refusal(answer).reason == "UNAUTHENTICATED"
+
+
+def test_a_session_is_its_principals(host: Server, people: People) -> None:
+    owner, other = people.new(), people.new()
+    with Session(host.url, {"Authorization": f"Bearer {secret(owner)}"}) as session:
+        with session.sent("tools/call", {"name": "turns", "arguments": {"text": "never"}}, 1):
+            stolen = {**HEADERS, "Mcp-Session-Id": session.id, "Authorization": f"Bearer {secret(other)}"}
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+            for body in (asking("tools/list", {}), cancel, asking("initialize", opening())):
+                answer = httpx.post(session.url, json=body, headers=stolen)
+                assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Session not found")
+            assert httpx.delete(session.url, headers=stolen).status_code == 404
+        (task,) = session.call("list_tasks", {"agent": "turns"})["structuredContent"]["tasks"]
+        assert task["state"] == "working"
+        canceled = session.call("cancel_task", {"taskId": task["taskId"]})
+        assert canceled["structuredContent"]["state"] == "canceled"
+
+
+def test_a_session_goes_on_with_another_token_of_the_same_principal(host: Server, people: People) -> None:
+    first = people.operator.make(name="first", subject="same")["token"]
+    second = people.operator.make(name="second", subject="same")["token"]
+    with Session(host.url, {"Authorization": f"Bearer {first}"}) as session:
+        session.http.headers["Authorization"] = f"Bearer {second}"
+        assert session.call("list_tasks", {})["structuredContent"] == {"tasks": []}
+
+
+@each_version
+async def test_a_call_ends_with_its_credential(host: Server, people: People, mode: str) -> None:
+    made = people.operator.make()
+    progress = Progress()
+    async with connected(host.url, mode, made["token"]) as client:
+        await client.list_tools()
+        call = asyncio.ensure_future(
+            client.call_tool("turns", {"text": "never"}, progress_callback=progress),
+        )
+        await progress.wait_for("begun")
+        await asyncio.to_thread(people.operator.admin, "DELETE", f"tokens/{made['id']}")
+        result = await call
+    assert result.is_error
+    assert "UNAUTHENTICATED" in text(result)
+    assert "begun" not in text(result)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example.com", "null"])
+def test_a_foreign_origin_is_refused(host: Server, people: People, origin: str) -> None:
+    headers = {**HEADERS, "Authorization": f"Bearer {secret(people.new())}", "Origin": origin}
+    answer = httpx.post(f"{host.url}/mcp", json=asking("initialize", opening()), headers=headers)
+    assert answer.status_code == 403
+    assert "foreign" in answer.json()["error"]["message"]
+
+
+def test_a_page_of_an_allowed_origin_may_see_its_session() -> None:
+    origin = "https://app.example.com"
+    with running(PEOPLE_AGENTS, args=("--cors-origins", origin)) as server:
+        asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        preflight = httpx.options(f"{server.url}/mcp", headers=asked)
+        allowed = preflight.headers["access-control-allow-headers"]
+        assert {"mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"} <= {*allowed.split(", ")}
+        headers = {**HEADERS, "Origin": origin}
+        answer = httpx.post(f"{server.url}/mcp", json=asking("initialize", opening()), headers=headers)
+        assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
+        assert answer.headers["access-control-allow-origin"] == origin
+
+
+@each_version
+async def test_quotas_are_those_of_the_other_doors(mode: str) -> None:
+    limits = "agent:hold.streams=1,agent:release.rate=2"
+    with running(AGENTS, args=("--drain-s", "0", "--quotas", limits)) as server:
+        async with connected(server.url, mode) as client:
+            await client.list_tools()
+            progress = Progress()
+            held = asyncio.ensure_future(client.call_tool("hold", {"text": "?"}, progress_callback=progress))
+            await progress.wait_for("three")
+            refused = await client.call_tool("hold", {"text": "?"})
+            assert refused.is_error
+            assert "TOO_MANY_REQUESTS" in text(refused)
+            assert "Try again in" in text(refused)
+            answers = [await client.call_tool("release", {"text": "?"}) for _ in range(3)]
+            assert [answer.is_error for answer in answers] == [False, False, True]
+            assert not (await held).is_error
+
+
+async def test_a_principal_that_asks_too_often_is_told_to_wait() -> None:
+    args = ("--drain-s", "0", "--quotas", "principal.rate=3")
+    with running(AGENTS, args=args) as server, Session(server.url) as session:
+        assert session.http.post(session.url, json=asking("ping", {})).status_code == 200
+        answer = session.http.post(session.url, json=asking("ping", {}))
+        assert answer.status_code == 429
+        assert refusal(answer).reason == "TOO_MANY_REQUESTS"
+
+
+@each_version
+async def test_tenants(mode: str) -> None:
+    args = ("--drain-s", "0", "--auth-failures", "100000")
+    with running(PEOPLE_AGENTS, args=args, env=OPERATOR) as server, People(server) as people:
+        made = people.operator.make(tenants=["acme", "globex"])["token"]
+        body, headers = modern("tools/call", {"name": "teller", "arguments": {"text": "hello"}}, "teller")
+        headers |= {"Authorization": f"Bearer {made}"}
+        for tenant in ("acme", "globex"):
+            answer = httpx.post(f"{server.url}/mcp", json=body, headers={**headers, "X-Tenant-Id": tenant})
+            assert f" {tenant} " in answer.json()["result"]["content"][0]["text"]
+        elsewhere = httpx.post(f"{server.url}/mcp", json=body, headers={**headers, "X-Tenant-Id": "initech"})
+        assert elsewhere.json()["result"]["isError"]
