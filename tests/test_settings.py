@@ -13,6 +13,8 @@ import pytest
 import typer
 
 from roost.cli.main import app, serve_command
+from roost.doors.a2a_03.door import CARD_ROUTES as OLD_CARD_ROUTES
+from roost.doors.a2a_03.door import ROUTES as OLD_ROUTES
 from roost.doors.admin import PREFIX as ADMIN_PREFIX
 from roost.doors.admin import ROUTES as ADMIN_ROUTES
 from roost.doors.mcp import ROUTES as MCP_ROUTES
@@ -20,6 +22,7 @@ from roost.doors.openai.door import ALIAS_ROUTE as OPENAI_ALIAS
 from roost.doors.openai.door import PREFIX as OPENAI_PREFIX
 from roost.doors.openai.door import ROUTES as OPENAI_ROUTES
 from roost.doors.routes import HOST_ROUTES, OPERATIONS, RPC
+from roost.doors.sandbox import ROUTES as SANDBOX_ROUTES
 from roost.settings import DOCS, NO_FLAG, SettingError, Settings, check_together, read, replace, settings_of, shown
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
@@ -101,6 +104,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "secret_file": ("a", "b", "c"),
     "memory": (True, True, True),
     "root": ("a", "b", "c"),
+    "a2a_03": (False, False, False),
     "openai": (False, False, False),
     "openai_cancel": (True, True, True),
     "mcp": (False, False, False),
@@ -110,6 +114,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_level": ("debug", "warning", "error"),
     "log_format": ("text", "json", "text"),
     "drain_s": (1.5, 2.5, 3.5),
+    "push": (False, False, False),
     "push_allow_hosts": ("a", "b", "c"),
     "push_allow_cidrs": ("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"),
     "push_secret": ("a", "b", "c"),
@@ -326,7 +331,9 @@ def test_no_command_is_documented_that_does_not_exist():
 ROUTES = [
     *HOST_ROUTES,
     *MCP_ROUTES,
-    *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS)),
+    *OLD_CARD_ROUTES,
+    *((route.method, route.template, route.summary) for route in OLD_ROUTES),
+    *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS, *SANDBOX_ROUTES)),
     *((route.method, ADMIN_PREFIX + route.template, route.summary) for route in ADMIN_ROUTES),
     *((route.method, OPENAI_PREFIX + route.template, route.summary) for route in OPENAI_ROUTES),
     (OPENAI_ALIAS.method, OPENAI_ALIAS.template, OPENAI_ALIAS.summary),

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 from benchmarks import servers
-from benchmarks.bench import WARM_UP_S, Bench, Generator, Outcome, Series, WrongAnswer, ratios, row
+from benchmarks.bench import WARM_UP_S, Bench, Generator, Outcome, Series, Stopwatch, WrongAnswer, ratios, row
 from benchmarks.grpc_load import Calls
 from benchmarks.load import Result
 from benchmarks.servers import Server
@@ -24,20 +24,24 @@ def run(bench: Bench) -> Outcome:
         ]
         sends: dict[str, list[float]] = {server.name: [] for server in subjects}
         events: dict[str, list[float]] = {server.name: [] for server in subjects}
+        cpu: dict[str, list[float]] = {server.name: [] for server in subjects}
         sizes: Counter[int] = Counter()
         for server in subjects:
             _load(server, SEND, "1", WARM_UP_S)
             _load(server, STREAM, str(CHUNKS), WARM_UP_S)
         for _ in bench.each_round():
             for server in subjects:
-                sent = _load(server, SEND, "1", bench.seconds)
+                with Stopwatch(server) as watch:
+                    sent = _load(server, SEND, "1", bench.seconds)
                 streamed = _load(server, STREAM, str(CHUNKS), bench.seconds)
                 sends[server.name].append(sent.rate)
+                cpu[server.name].append(watch.cpu_s / sent.timed * 1e6)
                 events[server.name].append(streamed.event_rate)
                 sizes.update(streamed.counts)
                 bench.say(
-                    f"    {server.name:12} {sent.rate:7,.0f} sends/s, p50 {sent.p50_ms:.1f} ms (generator"
-                    f" {sent.busy:.0%} busy), {streamed.event_rate:8,.0f} events/s (generator {streamed.busy:.0%} busy)"
+                    f"    {server.name:12} {sent.rate:7,.0f} sends/s, p50 {sent.p50_ms:.1f} ms,"
+                    f" {cpu[server.name][-1]:,.0f} us CPU each (generator {sent.busy:.0%} busy),"
+                    f" {streamed.event_rate:8,.0f} events/s (generator {streamed.busy:.0%} busy)"
                 )
     if len(sizes) != 1:
         raise WrongAnswer(f"streams differ in their number of events: {sizes}")
@@ -56,6 +60,7 @@ def run(bench: Bench) -> Outcome:
             row(f"gRPC {CHUNKS}-chunk stream, ratio to a2a-sdk tuned", NoBar(), ratios(events[ours], events[tuned])),
         ],
         [Series("gRPC SendMessage", server.label, "/s", sends[server.name]) for server in subjects]
+        + [Series("gRPC SendMessage, CPU time", server.label, "us", cpu[server.name]) for server in subjects]
         + [
             Series(f"gRPC stream, {CHUNKS} chunks", server.label, "/s", [rate / size for rate in events[server.name]])
             for server in subjects

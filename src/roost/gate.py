@@ -170,6 +170,8 @@ class Gate:
             description=settings.security_description,
             openid_url=openid if settings.jwt_issuer and not settings.jwt_jwks else "",
             tenants=settings.multi_tenant,
+            push=settings.push,
+            a2a_03=settings.a2a_03,
         )
 
 

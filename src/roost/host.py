@@ -107,7 +107,7 @@ class Host:
         except ValueError as error:
             raise HostError(f"push_allow_hosts or push_allow_cidrs: {error}") from error
         seal = open_seal(settings, store)
-        engine.pusher = open_pusher(settings, engine, self.egress, seal)
+        engine.pusher = open_pusher(settings, engine, self.egress, seal) if settings.push else None
         gate = Gate(settings, engine, seal, self.hosts)
         try:
             await gate.start()
@@ -137,6 +137,7 @@ class Host:
             root=settings.root or None,
             version=VERSION,
             headers=security_headers(settings),
+            a2a_03=settings.a2a_03,
             openai=self._open_openai(context),
             mcp=self._open_mcp(context),
         )

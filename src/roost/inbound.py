@@ -46,15 +46,27 @@ def open_grpc(settings: Settings, gate: Gate) -> GrpcServer | None:
         server = GrpcServer(host, port, limits, certificates, shared=settings.workers > 1)
     except CannotListen as error:
         raise InboundError(str(error)) from None
-    gate.cards.terms = gate.cards.terms._replace(grpc=_on_cards(settings, host, server.port))
+    agents = [profile.id for profile in gate.cards.profiles]
+    gate.cards.terms = gate.cards.terms._replace(
+        grpc=_on_cards(settings, host, server.port), grpc_03=agents[0] if len(agents) == 1 else settings.root
+    )
     return server
 
 
 async def start_grpc(server: GrpcServer, app: App) -> None:
-    from roost.doors.grpc import SERVICE, GrpcDoor
+    from roost.doors.grpc import GrpcDoor
 
-    door = GrpcDoor(app.context, app.guard, app.requests, app.root)
-    await server.start({SERVICE.full_name: door.service()})
+    kinds = [GrpcDoor]
+    if app.a2a_03:
+        from roost.doors.a2a_03.grpc import OldGrpcDoor
+
+        kinds.append(OldGrpcDoor)
+    services = {kind.name: kind(app.context, app.guard, app.requests, app.root).service() for kind in kinds}
+
+    async def ready() -> bool:
+        return (await app.observability.readiness()).status == 200
+
+    await server.start(services, ready)
 
 
 def _on_cards(settings: Settings, host: str, port: int) -> str:

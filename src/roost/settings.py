@@ -61,6 +61,7 @@ DOCS: dict[str, str] = {
     " required with PostgreSQL, the same file on every machine.",
     "memory": "Keep nothing on disk; all tasks end with the process.",
     "root": "Agent that the root path serves; implied when one .py file is served.",
+    "a2a_03": "Serve A2A 0.3 too: JSON-RPC, REST below /v1/, gRPC, and the old card paths.",
     "openai": "Serve agents to clients of OpenAI too, below /openai/v1/.",
     "openai_cancel": "A client of OpenAI's that drops its connection cancels its task; otherwise the task goes on.",
     "mcp": "Serve agents as tools to clients of MCP too, at /mcp; needs the extra mcp.",
@@ -78,6 +79,7 @@ DOCS: dict[str, str] = {
     "log_format": "text, json, or auto: text on a terminal, JSON otherwise.",
     "drain_s": "Seconds that running requests and tasks are given when the host is told to stop; then other hosts, or"
     " the next start, go on with the tasks.",
+    "push": "Call webhooks; off: cards declare no push notifications, no webhook is taken, and those there are wait.",
     "push_allow_hosts": "Hosts that webhooks may be at although their addresses are not public, comma separated:"
     " name, name:port or *.name.",
     "push_allow_cidrs": "Networks that webhooks may be in although they are not public, comma separated.",
@@ -134,6 +136,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     secret_file: str = ""
     memory: bool = False
     root: str = ""
+    a2a_03: bool = True
     openai: bool = True
     openai_cancel: bool = False
     mcp: bool = True
@@ -150,6 +153,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
     drain_s: float = 5.0
+    push: bool = True
     push_allow_hosts: str = ""
     push_allow_cidrs: str = ""
     push_secret: str = ""

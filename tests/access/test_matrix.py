@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from roost.doors.a2a_03.door import CARD_ROUTES as OLD_CARD_ROUTES
+from roost.doors.a2a_03.door import ROUTES as OLD_ROUTES
 from roost.doors.admin import ROUTES as ADMIN_ROUTES
 from roost.doors.cards import CARD_PATH, JWKS_PATH
 from roost.doors.jsonrpc import METHODS
@@ -17,6 +19,8 @@ from roost.doors.openai.door import ALIAS_ROUTE as OPENAI_ALIAS
 from roost.doors.openai.door import PREFIX as OPENAI_PREFIX
 from roost.doors.openai.door import ROUTES as OPENAI_ROUTES
 from roost.doors.routes import AGENT, HOST_ROUTES, OPERATIONS
+from roost.doors.sandbox import ROUTES as SANDBOX_ROUTES
+from tests.a2a_03.wire import proto_sending
 from tests.access.people import ADMIN, ADMIN_SECRET, AGENTS, OPERATOR, People, Person, api_key, bearer, refusal
 from tests.doors.wire import VERSION, eventually, message
 from tests.server import running
@@ -166,6 +170,24 @@ REST: dict[tuple[str, str], Ask] = {
     ("DELETE", "/tasks/{taskId}/pushNotificationConfigs/{id}"): Ask(),
     ("GET", "/extendedAgentCard"): Ask(of_a_task=False),
 }
+SANDBOX: dict[tuple[str, str], Ask] = {
+    ("POST", "/v1/messages:send"): Ask(sent, of_a_task=False),
+    ("GET", "/v1/tasks"): Ask(of_a_task=False),
+    ("GET", "/v1/tasks/{id}"): Ask(),
+    ("POST", "/v1/tasks/{id}/cancel"): Ask(dict),
+    ("GET", "/v1/tasks/{id}/subscribe"): Ask(),
+    ("POST", "/v1/tasks/{id}/subscribe"): Ask(dict),
+    ("POST", "/v1/tasks/{taskId}/pushNotificationConfigs"): Ask(lambda: {"id": "mine", "url": HOOK}),
+    ("GET", "/v1/tasks/{taskId}/pushNotificationConfigs"): Ask(),
+    ("GET", "/v1/tasks/{taskId}/pushNotificationConfigs/{id}"): Ask(),
+    ("DELETE", "/v1/tasks/{taskId}/pushNotificationConfigs/{id}"): Ask(),
+    ("GET", "/v1/extendedAgentCard"): Ask(of_a_task=False),
+}
+SANDBOX_ERRORS = {
+    "UNAUTHENTICATED": (401, "auth.required"),
+    "FORBIDDEN": (403, "auth.forbidden"),
+    "TASK_NOT_FOUND": (404, "task.not_found"),
+}
 RPC: dict[str, Ask] = {
     "SendMessage": Ask(sent, of_a_task=False),
     "SendStreamingMessage": Ask(sent, of_a_task=False),
@@ -183,6 +205,7 @@ HOST: dict[tuple[str, str], Ask] = {
     ("GET", "/"): Ask(kind="known", of_a_task=False),
     ("GET", "/agents/"): Ask(kind="known", of_a_task=False),
     ("GET", "/openapi.json"): Ask(kind="known", of_a_task=False),
+    ("GET", "/.well-known/ai-catalog.json"): Ask(kind="known", of_a_task=False),
     ("GET", "/.well-known/agent-card.json"): Ask(kind="public", of_a_task=False),
     ("GET", "/agents/{agent}/.well-known/agent-card.json"): Ask(kind="public", of_a_task=False),
     ("GET", "/.well-known/jwks.json"): Ask(kind="public", of_a_task=False),
@@ -217,6 +240,26 @@ MCP: dict[tuple[str, str], Ask] = {
     ),
     ("DELETE", "/mcp"): Ask(of_a_task=False, kind="known", status=400),
 }
+OLD: dict[str, Ask] = {
+    "POST /v1/message:send": Ask(proto_sending, of_a_task=False),
+    "POST /v1/message:stream": Ask(proto_sending, of_a_task=False),
+    "GET /v1/tasks": Ask(of_a_task=False),
+    "GET /v1/tasks/{id}": Ask(),
+    "POST /v1/tasks/{id}:cancel": Ask(dict),
+    "GET /v1/tasks/{id}:subscribe": Ask(),
+    "POST /v1/tasks/{id}:subscribe": Ask(dict),
+    "POST /v1/tasks/{taskId}/pushNotificationConfigs": Ask(lambda: {"pushNotificationConfig": {"url": HOOK}}),
+    "GET /v1/tasks/{taskId}/pushNotificationConfigs": Ask(),
+    "GET /v1/tasks/{taskId}/pushNotificationConfigs/{id}": Ask(),
+    "DELETE /v1/tasks/{taskId}/pushNotificationConfigs/{id}": Ask(),
+    "GET /v1/card": Ask(of_a_task=False),
+}
+OLD_CARDS = [f"{place}/.well-known/{name}" for place in ("", "/agents/{agent}") for name in ("agent.json", "agent")]
+OLD_ERRORS = {
+    "UNAUTHENTICATED": (401, "UnauthenticatedError"),
+    "FORBIDDEN": (403, "ForbiddenError"),
+    "TASK_NOT_FOUND": (404, "TaskNotFoundError"),
+}
 CHAT: dict[str, Any] = {"model": "desk", "messages": [{"role": "user", "content": "hello"}]}
 OPENAI: dict[str, Ask] = {
     "POST /openai/v1/chat/completions": Ask(lambda: CHAT, of_a_task=False),
@@ -236,10 +279,13 @@ OPENAI_ERRORS = {
 
 def test_every_route_there_is_is_in_the_tables() -> None:
     assert {(route.method, route.template) for route in OPERATIONS} == REST.keys()
+    assert {(route.method, route.template) for route in SANDBOX_ROUTES} == SANDBOX.keys()
     assert METHODS.keys() == RPC.keys()
     assert {(method, path) for method, path, _ in HOST_ROUTES} == HOST.keys()
     assert {(route.method, route.template) for route in ADMIN_ROUTES} == ADMIN_ASKS.keys()
     assert {(method, path) for method, path, _ in MCP_ROUTES} == MCP.keys()
+    assert [f"{route.method} {route.template}" for route in OLD_ROUTES] == list(OLD)
+    assert [path for _, path, _ in OLD_CARD_ROUTES] == OLD_CARDS
     openai = {f"{route.method} {OPENAI_PREFIX}{route.template}" for route in OPENAI_ROUTES}
     assert openai | {f"{OPENAI_ALIAS.method} {AGENT}{OPENAI_ALIAS.template}"} == OPENAI.keys()
     assert all(f"/agents/{{agent}}{path}" in {path for _, path in HOST} for path in (CARD_PATH, JWKS_PATH))
@@ -284,6 +330,25 @@ def test_rest(world: World, route: str, caller: str) -> None:
         return person.http.build_request(method, url, headers=VERSION, **body)
 
     judge(world, caller, ask, request, "rest")
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("route", [f"{method} {template}" for method, template in SANDBOX])
+def test_sandbox(world: World, route: str, caller: str) -> None:
+    method, _, template = route.partition(" ")
+    ask = SANDBOX[method, template]
+    reason = expected(ask.kind, caller, of_a_task=ask.of_a_task)
+    task = world.task() if ask.of_a_task and not reason else world.paused
+    person, body = world.callers[caller], {} if ask.body is None else {"json": ask.body()}
+    url = f"{person.base}/agents/desk{filled(template, task)}"
+    with person.http.stream(method, url, headers=VERSION, **body) as response:
+        if not reason:
+            assert response.status_code == 200, response.read()
+            return
+        found = json.loads(response.read())
+    assert (response.status_code, found["code"]) == SANDBOX_ERRORS[reason]
+    assert (found["instance_id"], found["error"]["details"][0]["reason"]) == ("desk", reason)
+    assert ("www-authenticate" in response.headers) == (reason == "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("prefix", ["", "/desk", "/agents/desk/desk"])
@@ -391,6 +456,31 @@ def test_openai(world: World, route: str, caller: str) -> None:
     assert ("www-authenticate" in response.headers) == (reason == "UNAUTHENTICATED")
 
 
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("route", list(OLD))
+def test_a2a_03(world: World, route: str, caller: str) -> None:
+    ask, (method, _, template) = OLD[route], route.partition(" ")
+    reason = expected(ask.kind, caller, of_a_task=ask.of_a_task)
+    task = world.task() if ask.of_a_task and not reason else world.paused
+    person, body = world.callers[caller], {} if ask.body is None else {"json": ask.body()}
+    url = f"{person.base}/agents/desk{filled(template, task)}"
+    with person.http.stream(method, url, **body) as response:
+        if not reason:
+            assert response.status_code == 200, response.read()
+            return
+        found = json.loads(response.read())
+    assert found.keys() == {"type", "code", "message", "data"}
+    assert (response.status_code, found["type"]) == OLD_ERRORS[reason]
+    assert ("www-authenticate" in response.headers) == (reason == "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize("path", OLD_CARDS)
+def test_the_card_of_a2a_03_is_for_everyone(world: World, path: str) -> None:
+    for caller in CALLERS:
+        answer = world.callers[caller].http.get(world.people.base + path.replace("{agent}", "desk"))
+        assert (answer.status_code, answer.json()["protocolVersion"]) == (200, "0.3.0")
+
+
 def replaced(world: World) -> str:
     """A key of the desk's that is not its current one any more."""
     world.operator.admin("POST", "keys/desk:rotate", {})
@@ -483,7 +573,8 @@ def test_the_directory_and_the_first_page_name_only_what_the_caller_may_call(wor
     def named(caller: str) -> list[str]:
         agents = [item["name"] for item in world.callers[caller].ask("GET", "/agents/").json()["agents"]]
         shown = [item["id"] for item in world.callers[caller].ask("GET", "/").json()["agents"]]
-        assert agents == shown
+        entries = world.callers[caller].ask("GET", "/.well-known/ai-catalog.json").json()["entries"]
+        assert agents == shown == [entry["identifier"].rpartition("/")[2] for entry in entries]
         return agents
 
     assert named("owner") == ["desk"]

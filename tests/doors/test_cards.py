@@ -110,9 +110,10 @@ def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.C
             {
                 "url": f"{server.url}/agents/hello",
                 "protocolBinding": binding,
-                "protocolVersion": "1.0",
-                "tenant": "hello",
+                "protocolVersion": version,
+                **tenant,
             }
+            for version, tenant in (("1.0", {"tenant": "hello"}), ("0.3", {}))
             for binding in ("JSONRPC", "HTTP+JSON")
         ],
         "capabilities": {

@@ -99,9 +99,9 @@ async def test_the_card_resolves_and_leads_to_the_agent(server: Server, binding:
     async with httpx.AsyncClient() as http:
         card = await A2ACardResolver(http, f"{server.url}/agents/hello").get_agent_card()
     assert (card.name, card.version) == ("hello", "1.0.0")
-    (interface,) = [found for found in card.supported_interfaces if found.protocol_binding == binding]
-    assert interface.url == f"{server.url}/agents/hello"
-    assert interface.protocol_version == "1.0"
+    interfaces = [found for found in card.supported_interfaces if found.protocol_binding == binding]
+    assert {interface.url for interface in interfaces} == {f"{server.url}/agents/hello"}
+    assert [interface.protocol_version for interface in interfaces] == ["1.0", "0.3"]
     assert text_of(await task_of(await connect("hello"), request("you"))) == "Hello, you!"
 
 

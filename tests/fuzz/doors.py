@@ -68,6 +68,12 @@ def attacks(target: Target) -> list[Attack]:
     for method, params in right_params(target.tasks).items():
         envelope = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         found.append(_attack(target, f"JSON-RPC {method}", [f"/agents/{agent}" for agent in AGENTS], envelope, 2.0))
+    for method, params in old_params(target.tasks).items():
+        envelope = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        places = [f"/agents/{agent}" for agent in AGENTS]
+        found.append(_attack(target, f"JSON-RPC 0.3 {method}", places, envelope, 1.0, "0.3"))
+    for path, body in old_bodies(target.tasks).items():
+        found.append(_attack(target, f"POST {_template(path)}", [path], body, 1.0, "0.3"))
     for path, body in right_bodies(target.tasks).items():
         found.append(_attack(target, f"POST {_template(path)}", [path], body, 1.0))
     for path, names in query_names(target.tasks).items():
@@ -75,8 +81,9 @@ def attacks(target: Target) -> list[Attack]:
     return found
 
 
-def _attack(target: Target, name: str, paths: list[str], right: Any, weight: float) -> Attack:
-    shots = st.builds(Shot, st.sampled_from(paths), _headers(target), mostly(bodies.nearly(right), bodies.rubbish()))
+def _attack(target: Target, name: str, paths: list[str], right: Any, weight: float, version: str = "1.0") -> Attack:
+    headers = _headers(target, version)
+    shots = st.builds(Shot, st.sampled_from(paths), headers, mostly(bodies.nearly(right), bodies.rubbish()))
     return Attack(name, shots, lambda shot: strike(target, shot), weight)
 
 
@@ -117,8 +124,8 @@ def query_names(tasks: list[str]) -> dict[str, list[str]]:
     }
 
 
-def _headers(target: Target) -> st.SearchStrategy[dict[str, str]]:
-    usual = st.fixed_dictionaries({"Content-Type": st.sampled_from(TYPES[:2]), "A2A-Version": st.just("1.0")})
+def _headers(target: Target, version: str) -> st.SearchStrategy[dict[str, str]]:
+    usual = st.fixed_dictionaries({"Content-Type": st.sampled_from(TYPES[:2]), "A2A-Version": st.just(version)})
     odd = st.fixed_dictionaries(
         {"Content-Type": st.sampled_from(TYPES), "A2A-Version": st.sampled_from(VERSIONS)},
         optional={
@@ -159,6 +166,48 @@ def right_params(tasks: list[str]) -> dict[str, dict[str, Any]]:
     }
     assert known.keys() == METHODS.keys()
     return known
+
+
+def old_params(tasks: list[str]) -> dict[str, dict[str, Any]]:
+    """The same for the methods of A2A 0.3."""
+    config = {"url": WEBHOOK, "id": "hook", "token": "t", "authentication": {"schemes": ["Bearer"], "credentials": "c"}}
+    parts: list[dict[str, Any]] = [
+        {"kind": "text", "text": "hi", "metadata": {"a": 1}},
+        {"kind": "file", "file": {"bytes": "AAEC", "name": "f", "mimeType": "a/b"}},
+        {"kind": "file", "file": {"uri": "https://x"}},
+        {"kind": "data", "data": {"n": [1]}},
+    ]
+    message = {
+        "message": {"kind": "message", "messageId": "m-old", "role": "user", "parts": parts, "metadata": {"b": [2]}},
+        "configuration": {"blocking": False, "historyLength": 1, "pushNotificationConfig": config},
+        "metadata": {"a": 1},
+    }
+    named = {"id": tasks[0], "pushNotificationConfigId": "hook"}
+    return {
+        "message/send": message,
+        "message/stream": message,
+        "tasks/get": {"id": tasks[0], "historyLength": 1},
+        "tasks/cancel": {"id": tasks[1], "metadata": {"why": None}},
+        "tasks/resubscribe": {"id": tasks[0]},
+        "tasks/pushNotificationConfig/set": {"taskId": tasks[0], "pushNotificationConfig": config},
+        "tasks/pushNotificationConfig/get": named,
+        "tasks/pushNotificationConfig/list": {"id": tasks[0]},
+        "tasks/pushNotificationConfig/delete": {**named, "id": tasks[1]},
+        "agent/getAuthenticatedExtendedCard": {},
+    }
+
+
+def old_bodies(tasks: list[str]) -> dict[str, Any]:
+    content = [{"text": "hi"}, {"file": {"fileWithBytes": "QUFFQw==", "mimeType": "a/b"}}, {"data": {"data": {"n": 1}}}]
+    said = {"messageId": "m-old", "role": "ROLE_USER", "content": content, "metadata": {"b": [2]}}
+    message = {"message": said, "configuration": {"blocking": False, "historyLength": 1}, "metadata": {"a": 1}}
+    config = {"name": "x", "pushNotificationConfig": {"id": "hook", "url": WEBHOOK}}
+    return {
+        "/agents/files/v1/message:send": message,
+        "/agents/files/v1/message:stream": message,
+        f"/agents/ask/v1/tasks/{tasks[1]}:cancel": {},
+        f"/agents/ask/v1/tasks/{tasks[0]}/pushNotificationConfigs": {"parent": "tasks/x", "config": config},
+    }
 
 
 def right_bodies(tasks: list[str]) -> dict[str, Any]:
@@ -232,7 +281,7 @@ def strike(target: Target, shot: Shot) -> None:
         assert response.status_code < 500 or response.status_code == 503
         if response.headers.get("content-type") == "text/event-stream":
             first, _, _ = next(response.iter_raw()).partition(b"\n\n")
-            check_events(first)
+            check_events(first, is_old="/v1/" in shot.path and not shot.path.endswith("/completions"))
             return
         response.read()
     if response.status_code == 204:
@@ -243,6 +292,8 @@ def strike(target: Target, shot: Shot) -> None:
         check_openai(response)
     elif shot.path.count("/") == 2:
         check_rpc(response)
+    elif "/v1/" in shot.path:
+        check_old(response)
     else:
         check_rest(response)
 
@@ -258,6 +309,14 @@ def check_rpc(response: httpx.Response) -> None:
         assert answer["error"]["code"] != INTERNAL_ERROR, answer
     else:
         assert response.status_code == 200
+
+
+def check_old(response: httpx.Response) -> None:
+    """REST of A2A 0.3, or by the version agentic-sandbox's."""
+    answer = json.loads(response.content)
+    if response.status_code >= 400 and "error" not in answer:
+        assert answer.keys() == {"type", "code", "message", "data"}
+        assert answer["code"] != INTERNAL_ERROR
 
 
 def check_rest(response: httpx.Response) -> None:

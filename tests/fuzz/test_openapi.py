@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from roost.doors import admin, mcp, routes
+from roost.doors import admin, mcp, routes, sandbox
+from roost.doors.a2a_03 import door as a2a_03
 from roost.doors.access import SCHEMES
 from roost.doors.openai import door as openai
 from roost.doors.openapi import document
@@ -60,9 +61,13 @@ def validator(name: str) -> jsonschema_rs.Draft202012Validator:
 
 def test_every_route_is_in_it_and_no_other() -> None:
     known = {(route.method, routes.AGENT + route.template) for route in routes.OPERATIONS}
+    known |= {(route.method, routes.AGENT + route.template) for route in sandbox.ROUTES}
     known |= {(routes.RPC.method, routes.AGENT)}
     known |= {(method, path) for method, path, _ in routes.HOST_ROUTES}
     known |= {(route.method, admin.PREFIX + route.template) for route in admin.ROUTES}
+    assert operations(made(CLOSED._replace(openai=False, mcp=False, a2a_03=False))).keys() == known
+    known |= {(route.method, routes.AGENT + route.template) for route in a2a_03.ROUTES}
+    known |= {(method, path) for method, path, _ in a2a_03.CARD_ROUTES}
     assert operations(made(CLOSED._replace(openai=False, mcp=False))).keys() == known
     known |= {(method, path) for method, path, _ in mcp.ROUTES}
     assert operations(made(CLOSED._replace(openai=False))).keys() == known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -16,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.doors.serving import AGENTS, free_port
 from tests.doors.wire import PATIENCE_S
-from tests.grpc.wire import GRPC, Caller, calling, kinds, message, place_of, refusal, rest, words
+from tests.grpc.wire import GRPC, Caller, calling, kinds, message, place_of, refusal, rest, text_of, words
 from tests.server import FLEET, Server, roost, running
 from tests.test_cli_serve import refusal as told
 
@@ -81,16 +82,6 @@ def test_an_address_that_others_reach_needs_a_credential() -> None:
 # What it tells of itself
 
 
-async def test_health(caller: Caller) -> None:
-    stub = health_pb2_grpc.HealthStub(caller.channel)
-    for service in ("", SERVICE):
-        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Check(health_pb2.HealthCheckRequest(service="nobody"))
-    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
-
-
 async def test_reflection(caller: Caller) -> None:
     """As grpcurl asks."""
     stub = reflection_pb2_grpc.ServerReflectionStub(caller.channel)
@@ -101,12 +92,40 @@ async def test_reflection(caller: Caller) -> None:
     services, file = [answer async for answer in stub.ServerReflectionInfo(iter(requests))]
     assert {service.name for service in services.list_services_response.service} == {
         SERVICE,
+        "a2a.v1.A2AService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
     found = [FileDescriptorProto.FromString(data) for data in file.file_descriptor_response.file_descriptor_proto]
     (service,) = [service for proto in found for service in proto.service if proto.package == "lf.a2a.v1"]
     assert "SendStreamingMessage" in {method.name for method in service.method}
+
+
+# How much it takes
+
+
+async def test_messages_that_come_together_are_all_answered_though_some_are_given_up(caller: Caller) -> None:
+    def call(number: int) -> Any:
+        return caller.open("SendMessage", pb.SendMessageRequest(tenant="hello", message=message(f"number {number}")))
+
+    calls = [call(number) for number in range(60)]
+    for given_up in calls[::3]:
+        given_up.cancel()
+    for number, answered in enumerate(calls):
+        if number % 3:
+            assert f"number {number}" in text_of((await answered).task)
+
+
+async def test_further_connections_than_allowed_are_closed() -> None:
+    with running(FLEET, args=(*GRPC, "--max-connections", "2")) as host:
+        place = place_of(host)
+        async with calling(place) as first, calling(place) as second, calling(place) as third:
+            assert text_of(await first.send("hello", "one"))
+            assert text_of(await second.send("hello", "two"))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await third.send("hello", "three")
+            assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+            assert text_of(await first.send("hello", "four"))
 
 
 # How it stops

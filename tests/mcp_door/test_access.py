@@ -143,6 +143,28 @@ async def test_a_call_ends_with_its_credential(host: Server, people: People, mod
     assert "begun" not in text(result)
 
 
+def test_there_are_only_so_many_sessions_and_nobody_has_them_all() -> None:
+    body = asking("initialize", opening())
+    with running(PEOPLE_AGENTS, args=("--drain-s", "0"), env=OPERATOR) as server, People(server) as people:
+        url = f"{server.url}/mcp"
+        callers = [people.new("agent:desk").http for _ in range(5)]
+        for http in callers[:4]:
+            http.headers.update(HEADERS)
+            opened = [http.post(url, json=body) for _ in range(250)]
+            assert {answer.status_code for answer in opened} == {200}
+            one_more = http.post(url, json=body)
+            assert (one_more.status_code, one_more.headers["retry-after"]) == (429, "60")
+            assert "DELETE /mcp" in one_more.text
+        callers[4].headers.update(HEADERS)
+        assert callers[4].post(url, json=body).status_code == 503
+        first = {"Mcp-Session-Id": opened[0].headers["mcp-session-id"]}
+        assert callers[3].post(url, json=asking("ping", {}), headers=first).status_code == 200
+        assert callers[3].delete(url, headers=first).status_code == 200
+        assert callers[3].post(url, json=body).status_code == 200
+        server.stop()
+    assert "Traceback" not in server.stderr
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example.com", "null"])
 def test_a_foreign_origin_is_refused(host: Server, people: People, origin: str) -> None:
     headers = {**HEADERS, "Authorization": f"Bearer {secret(people.new())}", "Origin": origin}

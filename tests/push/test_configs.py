@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 
 from roost.engine.push_configs import MAX_CONFIGS
 from tests.doors.serving import healthy
-from tests.doors.wire import Door, Rest, sending
+from tests.doors.wire import Door, Rest, Rpc, sending
+from tests.push.conftest import LOCAL
 from tests.push.receiver import Receiver
 
 CREATE = "CreateTaskPushNotificationConfig"
@@ -208,3 +210,27 @@ def test_every_card_says_that_there_are_push_notifications(http: httpx.Client, d
     for place in ("", "/agents/hello"):
         card = http.get(f"{door.base}{place}/.well-known/agent-card.json").json()
         assert card["capabilities"]["pushNotifications"] is True
+
+
+def test_a_host_that_calls_nobody_takes_no_webhook_and_keeps_those_there_are(
+    tmp_path: Path, hook: Receiver, http: httpx.Client
+) -> None:
+    args = (*LOCAL, "--push-attempts", "1")
+    with healthy(data=tmp_path, args=args) as host:
+        task = Rest(http, host.url).task("hi", "ask")
+        Rest(http, host.url).ok(CREATE, {"taskId": task["id"], "id": "mine", "url": hook.url()}, "ask")
+        hook.wait(1)
+    with healthy(data=tmp_path, args=("--no-push",)) as host:
+        card = http.get(f"{host.url}/agents/ask/.well-known/agent-card.json").json()
+        assert card["capabilities"]["pushNotifications"] is False
+        for door in (Rest(http, host.url), Rpc(http, host.url)):
+            named = {"taskId": task["id"], "id": "mine"}
+            for operation in (CREATE, GET, LIST, DELETE):
+                refused = door.refused(operation, {**named, "url": hook.url()} if operation == CREATE else named, "ask")
+                assert refused.reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+            inline = sending("x", configuration={"taskPushNotificationConfig": {"url": hook.url()}})
+            assert door.refused("SendMessage", inline).reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
+        Rest(http, host.url).ok("CancelTask", {"id": task["id"]}, "ask")
+    with healthy(data=tmp_path, args=args):
+        last = hook.wait(2)[-1]
+    assert "TASK_STATE_CANCELED" in str(last.body)

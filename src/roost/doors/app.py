@@ -10,15 +10,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from typing import NamedTuple
 
-from roost.doors import index, openapi, routes
+from roost.doors import index, openapi, routes, sandbox
+from roost.doors.a2a_03 import door as a2a_03
+from roost.doors.a2a_03.errors import rest_error as old_rest_error
 from roost.doors.access import refuse_in_query
 from roost.doors.admin import PREFIX as ADMIN_PREFIX
 from roost.doors.admin import Admin
-from roost.doors.cards import CARD_PATH, FLEET, JWKS_PATH
+from roost.doors.cards import CARD_PATH, FLEET, JWKS_PATH, OLD_CARD_PATHS
+from roost.doors.catalog import CATALOG_PATH, catalog
 from roost.doors.context import Context
 from roost.doors.errors import known, problem, rest_error, rpc_error
-from roost.doors.guard import Guard, check_version, negotiate_extensions
+from roost.doors.guard import Guard, admit, negotiate_extensions
 from roost.doors.http import NOT_KEPT, ClientGone, Headers, Receive, Request, Response, Scope, Send, respond
 from roost.doors.jsonrpc import NO_ID
 from roost.doors.mcp import PATH as MCP_PATH
@@ -39,11 +43,19 @@ from roost.protocol.errors import A2AError, AgentNotFound, MethodNotAllowed, Rou
 
 log = logging.getLogger("roost.doors")
 
-RPC_MATCH = routes.Match(routes.RPC, {}, ())
+
+class Binding(NamedTuple):
+    found: routes.Match
+    admit: Callable[[Request, Profile, str], None] | None
+    """Checks the version and the extensions; JSON-RPC does so itself, to answer with the id of the request."""
+
+
+RPC = Binding(routes.Match(routes.RPC, {}, ()), None)
+OLD_RPC = Binding(a2a_03.RPC_MATCH, None)
 
 
 class App:
-    """root: the agent that the root path serves; headers: of every answer."""
+    """root: the agent that the root path serves; headers: of every answer; a2a_03: clients of A2A 0.3 are served."""
 
     def __init__(
         self,
@@ -55,6 +67,7 @@ class App:
         root: str | None,
         version: str,
         headers: Headers,
+        a2a_03: bool,
         openai: OpenAIDoor | None = None,
         mcp: MCPDoor | None = None,
     ) -> None:
@@ -66,6 +79,7 @@ class App:
         self.admin = admin
         self.root = root
         self.headers = headers
+        self.a2a_03 = a2a_03
         self.openai = openai
         self.mcp = mcp
         self.requests = Requests()
@@ -106,8 +120,8 @@ class App:
         if request.scope.get("query_string"):
             refuse_in_query(request)
         if path.startswith("/agents/") and len(path) > len("/agents/"):
-            agent, slash, below = path[len("/agents/") :].partition("/")
-            await self._agent(request, agent, slash + below, routes.AGENT)
+            agent, below = self._place(path)
+            await self._agent(request, agent, below, routes.AGENT)
         elif path.startswith(ADMIN_PREFIX):
             await self.admin.serve(request)
         elif self.openai is not None and path.startswith(OPENAI_PREFIX):
@@ -130,20 +144,22 @@ class App:
             request.route = prefix + below
             await self.openai.serve_agent(request, profile)
             return
-        if below in (CARD_PATH, JWKS_PATH):
+        is_old_card = self.a2a_03 and below in OLD_CARD_PATHS
+        if below in (CARD_PATH, JWKS_PATH) or is_old_card:
             request.route = prefix + below
             _only_get(request)
             base, desk = self.context.base(request), self.context.cards
-            document = desk.card(request, base, agent) if below == CARD_PATH else desk.jwks(base, agent)
+            is_keys = below == JWKS_PATH
+            document = desk.jwks(base, agent) if is_keys else desk.card(request, base, agent, old=is_old_card)
             await respond(request, await document)
             return
-        is_rpc = below in ("", "/") or below == f"/{agent}"
-        found = RPC_MATCH if is_rpc else routes.match(request.method, below, agent)
+        binding = self._binding(request, agent, below)
+        found = binding.found
         request.route = prefix + (found.route.template if found.route is not None else "/*")
         principal = await self.access.for_agent(request, profile)
         if not self.meter.idle:
             self.meter.check_rate("a2a", principal.name, "", agent)  # a tenant's rate is of its messages
-        if is_rpc and request.method != "POST":
+        if binding.admit is None and request.method != "POST":
             raise MethodNotAllowed(
                 "This is the JSON-RPC path: POST to it. The card is at " + CARD_PATH, metadata={"allow": "POST"}
             )
@@ -154,10 +170,19 @@ class App:
                     f"{request.method} is not for this path; {allowed} is", metadata={"allow": allowed}
                 )
             raise RouteNotFound(f"There is nothing at {request.method} {below[:200]} of agent {agent!r}")
-        if not is_rpc:
-            check_version(request)
-            negotiate_extensions(request, profile, self.engine.tenancy)
+        if binding.admit is not None:
+            binding.admit(request, profile, self.engine.tenancy)
         await found.route.handler(Call(self.context, request, agent, found.path, principal))
+
+    def _binding(self, request: Request, agent: str, below: str) -> Binding:
+        """Paths below `/v1/` are the dialect's or those of 0.3; at the path of JSON-RPC the version decides."""
+        if below in ("", "/") or below == f"/{agent}":
+            return OLD_RPC if self.a2a_03 and a2a_03.claims_rpc(request) else RPC
+        if sandbox.claims(request, agent, below):
+            return Binding(sandbox.match(request.method, below), negotiate_extensions)
+        if self._is_old(request, agent, below):
+            return Binding(a2a_03.match(request.method, below), a2a_03.admit)
+        return Binding(routes.match(request.method, below, agent), admit)
 
     async def _host(self, request: Request) -> bool:
         """The host's own paths; False if it is none of them."""
@@ -180,7 +205,9 @@ class App:
             "/agents": self._directory,
             "/agents/": self._directory,
             "/openapi.json": self._openapi,
+            CATALOG_PATH: self._catalog,
             CARD_PATH: lambda request: cards.card(request, self.context.base(request), self.root or FLEET),
+            **(dict.fromkeys(OLD_CARD_PATHS, self._old_card) if self.a2a_03 else {}),
             JWKS_PATH: lambda request: cards.jwks(self.context.base(request), None),
             "/healthz": look.alive,
             "/health": look.alive,
@@ -188,6 +215,9 @@ class App:
             "/ready": look.ready,
             "/metrics": look.metrics,
         }
+
+    async def _old_card(self, request: Request) -> Response:
+        return await self.context.cards.card(request, self.context.base(request), self.root or FLEET, old=True)
 
     async def _callable(self, request: Request) -> list[Profile]:
         """The agents that this caller may call."""
@@ -197,6 +227,9 @@ class App:
     async def _directory(self, request: Request) -> Response:
         base, terms = self.context.base(request), self.context.cards.terms
         return Response(200, cards.directory(await self._callable(request), base, terms))
+
+    async def _catalog(self, request: Request) -> Response:
+        return catalog(request, await self._callable(request), self.context.base(request))
 
     async def _openapi(self, request: Request) -> Response:
         await self.access.for_anyone(request)
@@ -208,6 +241,7 @@ class App:
             self.context.cards.terms.openid_url,
             self.openai is not None,
             self.mcp is not None,
+            self.a2a_03,
         )
         return Response(200, openapi.document(self.context.base(request), self.observability.version, asked))
 
@@ -230,7 +264,23 @@ class App:
             return openai_error(error)
         if self.mcp is not None and request.path == MCP_PATH:
             return mcp_refusal(error)
+        agent, below = self._place(request.path)
+        if agent and sandbox.claims(request, agent, below):
+            return sandbox.dialect_error(request, error, agent)
+        if self._is_old(request, agent, below):
+            return old_rest_error(error)
         return rpc_error(error, NO_ID) if _is_rpc(request) else rest_error(request, error)
+
+    def _is_old(self, request: Request, agent: str, below: str) -> bool:
+        """It is for REST of A2A 0.3, unless it is the dialect's."""
+        return self.a2a_03 and bool(agent) and a2a_03.claims(request, agent, below)
+
+    def _place(self, path: str) -> tuple[str, str]:
+        """The agent that a path is below, and what it is there."""
+        if not path.startswith("/agents/"):
+            return self.root or "", path
+        agent, slash, below = path[len("/agents/") :].partition("/")
+        return agent, slash + below
 
 
 def _is_rpc(request: Request) -> bool:

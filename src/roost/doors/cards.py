@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from roost.doors.a2a_03.loading import load
 from roost.doors.access import Access
 from roost.doors.http import Headers, Request, Response, preferred_json
 from roost.engine.hosted import Caller, Profile
@@ -21,6 +22,8 @@ from roost.protocol.codec import encode
 from roost.protocol.errors import AgentNotFound, UnsupportedOperation
 
 CARD_PATH = "/.well-known/agent-card.json"
+OLD_CARD_PATHS = ("/.well-known/agent.json", "/.well-known/agent")
+"""Of A2A 0.3."""
 JWKS_PATH = "/.well-known/jwks.json"
 CACHED = 10_000
 FLEET = ""
@@ -37,7 +40,7 @@ class Cards:
         self.keyring = keyring
         self.version = version
         self.terms = terms
-        self.served: OrderedDict[tuple[str, str], ServedCard] = OrderedDict()
+        self.served: OrderedDict[tuple[str, str, bool], ServedCard] = OrderedDict()
         self.changed = time.time()
 
     def check(self) -> None:
@@ -55,8 +58,9 @@ class Cards:
         self.served.clear()
         self.changed = time.time()
 
-    async def card(self, request: Request, base: str, agent: str) -> Response:
-        card = await self._card(base, agent)
+    async def card(self, request: Request, base: str, agent: str, *, old: bool = False) -> Response:
+        """`old`: as A2A 0.3 has it."""
+        card = await self._card(base, agent, old=old)
         headers: Headers = [
             (b"etag", card.etag.encode()),
             (b"last-modified", card.last_modified.encode()),
@@ -84,8 +88,8 @@ class Cards:
         document = _document(cards.agent_card(profile, _agent_base(base, agent), terms, more), profile.extras)
         return encode(await self.keyring.signed(document, agent, _agent_base(base, agent) + JWKS_PATH))
 
-    async def _card(self, base: str, agent: str) -> ServedCard:
-        found = self.served.get((agent, base))
+    async def _card(self, base: str, agent: str, *, old: bool = False) -> ServedCard:
+        found = self.served.get((agent, base, old))
         if found is not None and not self.keyring.outdated():
             return found
         if found is not None:
@@ -93,15 +97,19 @@ class Cards:
         changed = self.changed
         if agent == FLEET:
             card = cards.fleet_card(self.profiles, base, self.version, self._terms(None))
-            document = _document(card, cards.fleet_block(self.profiles, base, self.terms))
+            extras = cards.fleet_block(self.profiles, base, self.terms)
             jku = base + JWKS_PATH
         else:
             profile = self._profile(agent)
             card = cards.agent_card(profile, _agent_base(base, agent), self._terms(profile))
-            document, jku = _document(card, profile.extras), _agent_base(base, agent) + JWKS_PATH
-        made = cards.served(encode(await self.keyring.signed(document, agent, jku)), self.changed)
+            extras, jku = profile.extras, _agent_base(base, agent) + JWKS_PATH
+        if old:
+            document = (await load("cards")).old_card(encode(card)) | extras
+        else:
+            document = await self.keyring.signed(_document(card, extras), agent, jku)
+        made = cards.served(encode(document), self.changed)
         if changed == self.changed:
-            self.served[agent, base] = made
+            self.served[agent, base, old] = made
             if len(self.served) > CACHED:
                 self.served.popitem(last=False)
         return made

@@ -81,14 +81,16 @@ def _over_quota(error: QuotaExceeded) -> TooManyRequests:
     )
 
 
-def rest_error(request: Request, error: A2AError) -> Response:
+def rest_error(request: Request, error: A2AError, more: dict[str, object] | None = None) -> Response:
+    """`more` goes beside A2A's own."""
     body = {
         "error": {
             "code": error.http,
             "status": error.grpc,
             "message": error.message,
             "details": error.details(),
-        }
+        },
+        **(more or {}),
     }
     return Response(error.http, encode(body), preferred_json(request), headers_of(error))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import lru_cache
 from typing import Any
@@ -11,29 +11,32 @@ from urllib.parse import unquote
 
 import grpc
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import A2AError as SdkError
 from google.protobuf.any_pb2 import Any as AnyDetail
-from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from roost.doors.context import Context
-from roost.doors.errors import known
+from roost.doors.grpc_turns import Turns
 from roost.doors.guard import Guard, negotiate_extensions, require_version
 from roost.doors.http import Head
 from roost.doors.observability import Requests
+from roost.doors.operations import Operations
 from roost.doors.protobuf import parse
 from roost.doors.rest import last_event_id, refuse_resume
-from roost.doors.sdk import EngineHandler, SdkCall
+from roost.doors.sdk import SdkCall, ours
 from roost.engine.hosted import Profile
 from roost.identity.peers import NamesNobody, Peer, certified
 from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, Unauthenticated
 
 Servicer = grpc.aio.ServicerContext[Any, Any]
 Metadata = list[tuple[str, str | bytes]]
+Operation = Callable[[SdkCall, Any], Awaitable[bytes]]
+Opening = Callable[[SdkCall, Any], AsyncGenerator[bytes]]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["A2AService"]
+RESUMED = ("SubscribeToTask", "TaskSubscription")
+"""With Last-Event-ID; the second is A2A 0.3's."""
 CODES = {code.name: code for code in grpc.StatusCode}
 DETAILS = "grpc-status-details-bin"
 LONGEST = 1000
@@ -44,6 +47,10 @@ GONE = 499
 class GrpcDoor:
     """root: the agent of requests without a tenant."""
 
+    name = SERVICE.full_name
+    names_agent = "tenant"
+    """What a request says which agent with."""
+
     def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None) -> None:
         self.context = context
         self.guard = guard
@@ -51,107 +58,126 @@ class GrpcDoor:
         self.root = root
         self.engine = context.engine
         self.access = context.access
-        self.handler = EngineHandler(context)
 
     def service(self) -> grpc.GenericRpcHandler:
-        """Takes and gives bytes: what cannot be parsed is refused in our form."""
-        handler = self.handler
-        unary: dict[str, Callable[[Any, Any], Awaitable[Message | None]]] = {
-            "SendMessage": self._send,
-            "GetTask": handler.on_get_task,
-            "ListTasks": handler.on_list_tasks,
-            "CancelTask": handler.on_cancel_task,
-            "CreateTaskPushNotificationConfig": handler.on_create_task_push_notification_config,
-            "GetTaskPushNotificationConfig": handler.on_get_task_push_notification_config,
-            "ListTaskPushNotificationConfigs": handler.on_list_task_push_notification_configs,
-            "DeleteTaskPushNotificationConfig": handler.on_delete_task_push_notification_config,
-            "GetExtendedAgentCard": handler.on_get_extended_agent_card,
+        operations = Operations(self.context)
+        unary: dict[str, Operation] = {
+            "SendMessage": Turns().taken_by(operations.send),
+            "GetTask": operations.get,
+            "ListTasks": operations.list_tasks,
+            "CancelTask": operations.cancel,
+            "CreateTaskPushNotificationConfig": operations.create_config,
+            "GetTaskPushNotificationConfig": operations.get_config,
+            "ListTaskPushNotificationConfigs": operations.list_configs,
+            "DeleteTaskPushNotificationConfig": operations.delete_config,
+            "GetExtendedAgentCard": operations.extended_card,
         }
-        streams: dict[str, Callable[[Any, Any], Any]] = {
-            "SendStreamingMessage": handler.send_streaming,
-            "SubscribeToTask": handler.subscribe,
+        streams: dict[str, Opening] = {
+            "SendStreamingMessage": operations.send_streaming,
+            "SubscribeToTask": operations.subscribe,
         }
         kinds = {method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods}
+        return self._handlers(kinds, unary, streams)
+
+    def _served(
+        self,
+        kinds: dict[str, type[Any]],
+        unary: dict[str, Callable[[Any, Any], Awaitable[Message | None]]],
+        streams: dict[str, Callable[[Any, Any], Any]],
+    ) -> grpc.GenericRpcHandler:
+        """With methods that the SDK has, of a ServerCallContext and messages."""
+        return self._handlers(
+            kinds,
+            {name: _in_bytes(method) for name, method in unary.items()},
+            {name: _each_in_bytes(method) for name, method in streams.items()},
+        )
+
+    def _handlers(
+        self, kinds: dict[str, type[Any]], unary: dict[str, Operation], streams: dict[str, Opening]
+    ) -> grpc.GenericRpcHandler:
+        """Takes and gives bytes: what cannot be parsed is refused in our form."""
         made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, operation in unary.items():
             made[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, kinds[name], operation))
         for name, opening in streams.items():
             made[name] = grpc.unary_stream_rpc_method_handler(self._stream(name, kinds[name], opening))
-        return grpc.method_handlers_generic_handler(SERVICE.full_name, made)
+        return grpc.method_handlers_generic_handler(self.name, made)
 
-    async def _send(self, params: pb.SendMessageRequest, context: Any) -> pb.SendMessageResponse:
-        answer = await self.handler.on_message_send(params, context)
-        if isinstance(answer, pb.Task):
-            return pb.SendMessageResponse(task=answer)
-        return pb.SendMessageResponse(message=answer)
-
-    def _unary(self, name: str, kind: type[Any], operation: Callable[[Any, Any], Awaitable[Message | None]]) -> Any:
-        route = f"/{SERVICE.full_name}/{name}"
+    def _unary(self, name: str, kind: type[Any], operation: Operation) -> Any:
+        route = f"/{self.name}/{name}"
 
         async def serve(data: bytes, context: Servicer) -> bytes:
             head = head_of(context, route)
             status = GONE
             try:
                 params = parse(kind, data)
-                call = await self._admit(head, params.tenant)
-                answer = await operation(params, call.context()) or Empty()
+                call = await self._admit(head, self._agent(head, params))
+                answer = await operation(call, params)
                 said = _said(call)
                 if said:
                     await context.send_initial_metadata(said)
                 status = 200
-                return answer.SerializeToString()
+                return answer
             except Exception as error:
-                refused = _ours(error, head)
+                refused = ours(error, head)
                 status = refused.http
             finally:
                 self.requests.count(route, "POST", status)
-            await abort(context, refused)
+            await self._refuse(context, refused)
             return b""
 
         return serve
 
-    def _stream(self, name: str, kind: type[Any], opening: Callable[[Any, Any], Any]) -> Any:
-        route = f"/{SERVICE.full_name}/{name}"
+    def _stream(self, name: str, kind: type[Any], opening: Opening) -> Any:
+        route = f"/{self.name}/{name}"
 
         async def serve(data: bytes, context: Servicer) -> None:
             head = head_of(context, route)
             status = GONE
             try:
                 params = parse(kind, data)
-                call = await self._admit(head, params.tenant)
-                if name == "SubscribeToTask":
+                call = await self._admit(head, self._agent(head, params))
+                if name in RESUMED:
                     call.last_event_id = last_event_id(head)
                 else:
                     refuse_resume(head)
-                async with aclosing(opening(params, call.context())) as responses:
+                async with aclosing(opening(call, params)) as responses:
                     async for response in responses:
                         if status == GONE:
                             await context.send_initial_metadata(_said(call))
                             status = 200
-                        await context.write(response.SerializeToString())
+                        await context.write(response)
                 return
             except Exception as error:
-                refused = _ours(error, head)
+                refused = ours(error, head)
                 status = status if status == 200 else refused.http
             finally:
                 self.requests.count(route, "POST", status)
-            await abort(context, refused)
+            await self._refuse(context, refused)
 
         return serve
 
-    async def _admit(self, head: Head, tenant: str) -> SdkCall:
-        """Who may call the agent that the tenant names, in the version that is spoken here."""
+    def _agent(self, head: Head, params: Any) -> str | None:
+        return params.tenant or self.root
+
+    def _check_version(self, version: str) -> None:
+        require_version(version)
+
+    async def _refuse(self, context: Servicer, error: A2AError) -> None:
+        await abort(context, error, error.message)
+
+    async def _admit(self, head: Head, agent: str | None) -> SdkCall:
+        """Who may call this agent, in the version that is spoken here."""
         access, meter = self.access, self.engine.meter
         if access.open:
             self.guard.check_near(head)
         if not meter.idle:
             meter.check_rate("a2a", "", "", "")
-        agent = tenant or self.root
         profile = await self._profile(head, agent)
         principal = await access.for_agent(head, profile)
         if not meter.idle:
             meter.check_rate("", principal.name, "", profile.id)
-        require_version(head.header(b"a2a-version").strip())
+        self._check_version(head.header(b"a2a-version").strip())
         negotiate_extensions(head, profile, self.engine.tenancy)
         return SdkCall(head, profile.id, principal, self.context.url)
 
@@ -161,8 +187,26 @@ class GrpcDoor:
             return lane.hosted.profile
         await self.access.for_anyone(head)
         if agent is None:
-            raise InvalidParams("tenant: name the agent; this host has none that answers without", field="tenant")
+            said = f"{self.names_agent}: name the agent; this host has none that answers without"
+            raise InvalidParams(said, field=self.names_agent)
         raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
+
+
+def _in_bytes(method: Callable[[Any, Any], Awaitable[Message | None]]) -> Operation:
+    async def operation(call: SdkCall, params: Any) -> bytes:
+        answer = await method(params, call.context())
+        return b"" if answer is None else answer.SerializeToString()
+
+    return operation
+
+
+def _each_in_bytes(method: Callable[[Any, Any], Any]) -> Opening:
+    async def opening(call: SdkCall, params: Any) -> AsyncGenerator[bytes]:
+        async with aclosing(method(params, call.context())) as responses:
+            async for response in responses:
+                yield response.SerializeToString()
+
+    return opening
 
 
 def head_of(context: Servicer, route: str) -> Head:
@@ -201,15 +245,10 @@ def _said(call: SdkCall) -> Metadata:
     return said
 
 
-def _ours(error: Exception, head: Head) -> A2AError:
-    cause = error.__cause__ if isinstance(error, SdkError) else error
-    return known(cause or error, head)
-
-
-async def abort(context: Servicer, error: A2AError) -> None:
+async def abort(context: Servicer, error: A2AError, message: str) -> None:
     """The specification's status, with google.rpc.Status in the trailers."""
     code = CODES[error.grpc]
-    message = error.message[:LONGEST]
+    message = message[:LONGEST]
     status = Status(code=code.value[0], message=message, details=_details(error, message))
     trailers: Metadata = [(DETAILS, status.SerializeToString())]
     if isinstance(error, Unauthenticated):

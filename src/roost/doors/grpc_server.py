@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+
+from roost.doors.grpc_health import Health, Ready
 
 log = logging.getLogger("roost.doors")
 
@@ -20,6 +22,8 @@ PING_EVERY_MS = 10_000
 """Clients that ask more often are sent away."""
 IDLE_MS = 300_000
 """A connection without a call is closed after so long."""
+CALLS = 1000
+"""At the same time on one connection; clients hold further ones back."""
 LOOK_S = 10.0
 LEAST_GRACE_S = 1.0
 """To tell streams that they end."""
@@ -97,16 +101,15 @@ class GrpcServer:
                 " another with --grpc, port 0 for any"
             ) from error
         self.place = f"{place.rpartition(':')[0]}:{self.port}"
-        self.health = health.aio.HealthServicer()
+        self.health: Health | None = None
         self.stopping: asyncio.Task[None] | None = None
 
-    async def start(self, services: dict[str, grpc.GenericRpcHandler]) -> None:
+    async def start(self, services: dict[str, grpc.GenericRpcHandler], ready: Ready) -> None:
         """With these, by name, and those that tell of them."""
         self.server.add_generic_rpc_handlers(tuple(services.values()))
+        self.health = Health(services, ready)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
         reflection.enable_server_reflection((*services, HEALTH, reflection.SERVICE_NAME), self.server)
-        for name in ("", *services):
-            await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self.server.start()
 
     def drain(self, grace_s: float) -> None:
@@ -123,7 +126,8 @@ class GrpcServer:
             self.stopping = self.loop.create_task(self._stopped(max(grace_s, LEAST_GRACE_S)))
 
     async def _stopped(self, grace_s: float) -> None:
-        await self.health.enter_graceful_shutdown()
+        if self.health is not None:
+            await self.health.enter_graceful_shutdown()
         await self.server.stop(grace_s)
 
 
@@ -133,6 +137,8 @@ def _options(limits: Limits, shared: bool) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", limits.max_body),
         ("grpc.max_metadata_size", limits.max_head_bytes),
         ("grpc.absolute_max_metadata_size", limits.max_head_bytes),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        ("grpc.max_concurrent_streams", CALLS),
         ("grpc.server_handshake_timeout_ms", round(limits.head_s * 1000)),
         ("grpc.keepalive_time_ms", PING_MS),
         ("grpc.keepalive_timeout_ms", PONG_MS),

@@ -15,20 +15,24 @@ from roost.protocol.errors import (
     ContentTypeNotSupported,
     ExtensionSupportRequired,
     Forbidden,
+    InvalidParams,
     VersionNotSupported,
 )
 
 SUPPORTED_VERSION = "1.0"
+EXTENSIONS = (b"a2a-extensions", b"x-a2a-extensions")
+"""The second is how A2A 0.3 had it."""
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 KNOWN_HOSTS = 64
 NEAR = frozenset({"127.0.0.1", "::1"})
 """The loopback addresses that nearly all are."""
 ALLOWED_HEADERS = (
     b"authorization, content-type, accept, x-api-key, x-tenant-id, a2a-version, a2a-extensions, last-event-id,"
-    b" x-session-id, idempotency-key, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
+    b" x-a2a-extensions, x-session-id, idempotency-key, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
 )
 EXPOSED_HEADERS = (
-    b"a2a-extensions, idempotent-replayed, retry-after, www-authenticate, etag, x-session-id, x-task-id, mcp-session-id"
+    b"a2a-extensions, x-a2a-extensions, idempotent-replayed, retry-after, www-authenticate, etag, x-session-id,"
+    b" x-task-id, mcp-session-id"
 )
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -123,13 +127,18 @@ class Guard:
 
 
 def check_version(request: Request) -> None:
+    require_version(version_of(request))
+
+
+def version_of(request: Request) -> str:
     """A2A-Version by header or query; absent means 0.3, as the specification says."""
     version = request.header(b"a2a-version").strip()
-    if version == SUPPORTED_VERSION:
-        return
-    if not version and b"A2A-Version" in request.scope.get("query_string", b""):
-        version = request.query.get("A2A-Version", "").strip()
-    require_version(version)
+    if version or b"A2A-Version" not in request.scope.get("query_string", b""):
+        return version
+    try:
+        return request.query.get("A2A-Version", "").strip()
+    except InvalidParams:  # it is refused for that
+        return ""
 
 
 def require_version(version: str) -> None:
@@ -156,9 +165,15 @@ def check_content_type(request: Request, body: bytes) -> None:
     )
 
 
+def admit(request: Request, profile: Profile, tenants: str) -> None:
+    """It speaks 1.0, and knows the extensions that it has to."""
+    check_version(request)
+    negotiate_extensions(request, profile, tenants)
+
+
 def negotiate_extensions(request: Head, profile: Profile, tenants: str) -> None:
     """Activate what the client asks for and the agent has; refuse if a required one is missing."""
-    asked = request.header_list(b"a2a-extensions") if b"a2a-extensions" in request.headers else []
+    asked = [uri for name in EXTENSIONS if name in request.headers for uri in request.header_list(name)]
     if not asked and not profile.extensions and tenants != ENFORCED:
         return
     wanted = {uri.lower() for uri in asked}

@@ -62,14 +62,18 @@ async def serve(call: Call) -> None:
     try:
         body = await request.body(call.context.max_body)
         check_content_type(request, body)
-        envelope = _envelope(body)
+        envelope = envelope_of(body)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         check_version(request)
         engine = call.context.engine
         negotiate_extensions(request, engine.lane(call.agent).hosted.profile, engine.tenancy)
         found = METHODS.get(envelope.method)
         if found is None:
-            raise MethodNotFound(f"Method {envelope.method[:80]!r} does not exist; A2A 1.0 has {', '.join(METHODS)}")
+            is_old = envelope.method.startswith(("message/", "tasks/", "agent/"))
+            hint = " in A2A 1.0: it is one of 0.3, for which A2A-Version is 0.3 or absent" if is_old else ""
+            raise MethodNotFound(
+                f"Method {envelope.method[:80]!r} does not exist{hint}; A2A 1.0 has {', '.join(METHODS)}"
+            )
         request.route = f"{request.route} {envelope.method}"
         kind, method = found
         params = decode(kind, bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}")
@@ -84,7 +88,7 @@ async def serve(call: Call) -> None:
         await respond(request, rpc_error(known(error, request), request_id))
 
 
-def _envelope(body: bytes) -> Envelope:
+def envelope_of(body: bytes) -> Envelope:
     check_depth(body)
     try:
         envelope = decoder(Envelope)(body)

@@ -24,8 +24,8 @@ from roost.doors.mcp_results import ANSWER, FORM
 from roost.engine import tenancy
 from roost.engine.answers import Stream
 from roost.engine.follower import Follower
-from roost.engine.live import Frame
 from roost.engine.hosted import Profile
+from roost.engine.live import Frame
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, InvalidParams, Unauthenticated, UnsupportedOperation

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import MutableMapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -18,13 +19,16 @@ from roost.doors.http import NOT_KEPT, Request
 from roost.doors.mcp_tools import ASKED, Tools
 from roost.engine.hosted import Profile
 from roost.identity.principal import Principal
+from roost.protocol.errors import TooManyRequests
 
 MAX_SESSIONS = 1000
+OWN_SESSIONS = 250
+"""Of one principal: it must not take them all."""
 IDLE_S = 30 * 60.0
 LAST_WORDS_S = 1.0
 """For calls to answer with when the host is told to stop."""
 SESSION = b"mcp-session-id"
-CANCELLED = "notifications/cancelled"
+OPENING, CANCELLED = "initialize", "notifications/cancelled"
 INSTRUCTIONS = (
     "Each agent of this host is a tool: give it a text. What it does is a task with an id, which goes on by itself:"
     " get_task reads it, list_tasks lists yours, cancel_task ends one. When an agent asks something, call its tool"
@@ -36,6 +40,11 @@ logging.getLogger("mcp").setLevel(logging.WARNING)  # it says at info what it do
 logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.ERROR)  # refusals are answers, not news
 
 AppStatus.enable_automatic_graceful_drain = False  # it would cut off the last words; streams end with their sessions
+
+
+class Held(NamedTuple):
+    principal: str
+    seen: float
 
 
 class Sessions:
@@ -59,6 +68,8 @@ class Sessions:
             max_sessions=MAX_SESSIONS,
             max_request_body_size=context.max_body,
         )
+        self.held: dict[str, Held] = {}
+        """Sessions by their id."""
         self.served: set[asyncio.Task[Any]] = set()
         """Requests that are not answered to the end."""
         self.ended = asyncio.Event()
@@ -95,8 +106,11 @@ class Sessions:
 
     async def serve(self, request: Request, principal: Principal, body: bytes, message: Any) -> None:
         """`message` is the body, parsed; the SDK is given the body all the same."""
-        if isinstance(message, dict) and message.get("method") == CANCELLED:
+        method = message.get("method") if isinstance(message, dict) else None
+        if method == CANCELLED:
             self._cancelled(request, principal, message.get("params"))
+        elif method == OPENING and SESSION not in request.headers:
+            self._check_room(principal)
         user = AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[]))
         left = [body]
 
@@ -108,7 +122,8 @@ class Sessions:
         async def send(sent: MutableMapping[str, Any]) -> None:
             if sent["type"] == "http.response.start":
                 request.status = sent["status"]
-                named = {name.lower() for name, _ in sent["headers"]}
+                named = {name.lower(): value for name, value in sent["headers"]}
+                self._note(request, principal, named.get(SESSION, request.headers.get(SESSION, b"")).decode("latin-1"))
                 kept = [] if b"cache-control" in named else NOT_KEPT
                 sent = {**sent, "headers": [*sent["headers"], *kept, *request.answer_headers]}
             await request.send(sent)
@@ -120,6 +135,23 @@ class Sessions:
             await self.manager.handle_request({**request.scope, "user": user, ASKED: request}, receive, send)
         finally:
             self.served.discard(serving)
+
+    def _check_room(self, principal: Principal) -> None:
+        old = time.monotonic() - IDLE_S
+        self.held = {session: held for session, held in self.held.items() if held.seen > old}
+        if sum(held.principal == principal.name for held in self.held.values()) >= OWN_SESSIONS:
+            raise TooManyRequests(
+                f"{OWN_SESSIONS} sessions of yours are open: end some with DELETE /mcp", retry_after=60
+            )
+
+    def _note(self, request: Request, principal: Principal, session: str) -> None:
+        """Which sessions there are, as far as answers tell; an idle one is forgotten when the next is opened."""
+        held = self.held.get(session)
+        if request.status >= 400 or request.method == "DELETE":
+            if held is not None and held.principal == principal.name and request.status in (200, 404):
+                del self.held[session]
+        elif session and (held is not None or len(self.held) < MAX_SESSIONS):
+            self.held[session] = Held(principal.name, time.monotonic())
 
     def _cancelled(self, request: Request, principal: Principal, params: Any) -> None:
         """The SDK stops the call, as it does when a session ends: this is how the call knows which of them it is."""

@@ -56,6 +56,9 @@ class Observability:
         return Response(200, b'{"status":"alive"}')
 
     async def ready(self, request: Request) -> Response:
+        return await self.readiness()
+
+    async def readiness(self) -> Response:
         try:
             async with asyncio.timeout(PROBE_S):
                 await self.engine.store.probe()

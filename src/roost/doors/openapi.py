@@ -7,14 +7,15 @@ of an answer, is said here, once for each entry.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from roost.doors import admin, jsonrpc, mcp, rest, routes, shapes
-from roost.doors.cards import CARD_PATH, JWKS_PATH
+from roost.doors import admin, jsonrpc, mcp, rest, routes, sandbox, shapes
+from roost.doors.a2a_03 import door as a2a_03
+from roost.doors.cards import CARD_PATH, JWKS_PATH, OLD_CARD_PATHS
+from roost.doors.catalog import CATALOG_PATH, MEDIA_TYPE
 from roost.doors.openai import door as openai
 from roost.doors.openai import shapes as openai_shapes
 from roost.doors.openapi_components import (
@@ -29,13 +30,20 @@ from roost.doors.openapi_components import (
     call_of,
     content,
     errors,
+    headers,
+    in_path,
+    in_query,
     named,
+    names,
+    parameter,
     reference,
     responses,
     schemas,
     security,
     security_schemes,
+    without,
 )
+from roost.doors.openapi_doors import OPENAI_RESULTS, add_old, mcp_route, openai_route, sandbox_operation
 from roost.identity.scopes import ADMIN, METRICS
 from roost.protocol import types
 from roost.protocol.codec import encode
@@ -65,6 +73,8 @@ OPERATIONS: dict[rest.Handler, str] = {
     rest.list_push_configs: "ListTaskPushNotificationConfigs",
     rest.delete_push_config: "DeleteTaskPushNotificationConfig",
     rest.extended_card: "GetExtendedAgentCard",
+    sandbox.send_message: "SendMessage",
+    sandbox.list_tasks: "ListTasks",
 }
 RESULTS: dict[str, type[Any] | None] = {
     "SendMessage": types.SendMessageResponse,
@@ -91,33 +101,6 @@ ADMIN_RESULTS: dict[str, tuple[str, type[Any] | None]] = {
     "cancel_task": ("200", shapes.TaskShown),
 }
 ADMIN_QUERIES = {"list_audit": ("before", "limit")}
-OPENAI_RESULTS: dict[str, type[Any]] = {
-    "create_chat": openai_shapes.ChatCompletion,
-    "create_agent_chat": openai_shapes.ChatCompletion,
-    "create_response": openai_shapes.ResponseObject,
-    "get_response": openai_shapes.ResponseObject,
-    "cancel_response": openai_shapes.ResponseObject,
-    "list_models": openai_shapes.ModelList,
-    "get_model": openai_shapes.Model,
-}
-OPENAI_QUERIES: dict[str, dict[str, Schema]] = {
-    "get_response": {"stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": 0}}
-}
-OPENAI_EVENTS = {
-    "text/event-stream": {"schema": {"type": "string", "description": "OpenAI's chunks, or its typed events"}}
-}
-MCP_MESSAGE: Schema = {
-    "type": "object",
-    "description": "A message of the Model Context Protocol",
-    "properties": {
-        "jsonrpc": {"type": "string", "enum": ["2.0"]},
-        "id": {"type": ["string", "integer", "null"]},
-        "method": {"type": "string"},
-        "params": {"type": "object"},
-    },
-    "required": ["jsonrpc"],
-}
-MCP_EVENTS = {"text/event-stream": {"schema": {"type": "string", "description": "Each `data` is such a message"}}}
 
 
 class HostAnswer(NamedTuple):
@@ -137,8 +120,14 @@ HOST_ANSWERS = {
     "/": HostAnswer("GetIndex", {JSON: shapes.Index, "text/html": None}, "anyone"),
     "/agents/": HostAnswer("GetDirectory", {JSON: shapes.Directory}, "anyone"),
     "/openapi.json": HostAnswer("GetOpenAPI", {JSON: None}, "anyone"),
+    CATALOG_PATH: HostAnswer("GetCatalog", {MEDIA_TYPE: shapes.Catalog}, "anyone", more=("304",)),
     CARD_PATH: HostAnswer("GetFleetCard", CARD, more=("304",)),
     routes.AGENT + CARD_PATH: HostAnswer("GetAgentCard", CARD, more=("304",)),
+    **{path: HostAnswer(f"GetFleetCard03{n}", {JSON: None}, more=("304",)) for n, path in enumerate(OLD_CARD_PATHS)},
+    **{
+        routes.AGENT + path: HostAnswer(f"GetAgentCard03{n}", {JSON: None}, more=("304",))
+        for n, path in enumerate(OLD_CARD_PATHS)
+    },
     JWKS_PATH: HostAnswer("GetKeys", KEYS),
     routes.AGENT + JWKS_PATH: HostAnswer("GetAgentKeys", KEYS),
     "/healthz": HostAnswer("GetHealthz", HEALTH),
@@ -158,28 +147,43 @@ def document(base: str, version: str, asked: Asked) -> bytes:
         + [kind for _, kind in ADMIN_RESULTS.values() if kind is not None]
         + [route.body for route in admin.ROUTES if route.body is not None]
         + [*OPENAI_RESULTS.values(), *[route.body for route in openai.ROUTES if route.body is not None]]
-        + [shapes.RestError, shapes.RpcError, shapes.Problem, openai_shapes.OpenAIError],
+        + [
+            shapes.RestError,
+            shapes.SandboxError,
+            shapes.OldRestError,
+            shapes.RpcError,
+            shapes.Problem,
+            openai_shapes.OpenAIError,
+        ],
         list(dict.fromkeys(kind for kind in RESULTS.values() if kind is not None)),
     )
     paths: dict[str, Schema] = {}
     for route in routes.OPERATIONS:
         found = _operation(route, shared, security(asked.agents))
         paths.setdefault(routes.AGENT + route.template, {})[route.method.lower()] = found
+    for route in sandbox.ROUTES:
+        found = sandbox_operation(_operation(route, shared, security(asked.agents)))
+        paths.setdefault(routes.AGENT + route.template, {})[route.method.lower()] = found
     paths[routes.AGENT] = {"post": _json_rpc(security(asked.agents))}
     for method, template, summary in routes.HOST_ROUTES:
         paths.setdefault(template, {})[method.lower()] = _host_route(template, summary, asked)
+    if asked.a2a_03:
+        for method, template, summary in a2a_03.CARD_ROUTES:
+            paths.setdefault(template, {})[method.lower()] = _host_route(template, summary, asked)
+        for route in a2a_03.ROUTES:
+            add_old(paths.setdefault(routes.AGENT + route.template, {}), route, security(asked.agents))
     for entry in admin.ROUTES:
         found = _admin_route(entry, security(asked.always, entry.scopes))
         paths.setdefault(admin.PREFIX + entry.template, {})[entry.method.lower()] = found
     for method, template, summary in mcp.ROUTES if asked.mcp else ():
-        paths.setdefault(template, {})[method.lower()] = _mcp_route(method, summary, security(asked.agents))
+        paths.setdefault(template, {})[method.lower()] = mcp_route(method, summary, security(asked.agents))
     if asked.openai:
-        for openai_route in openai.ROUTES:
-            found = _openai_route(openai_route, openai_route.template, security(asked.agents))
-            paths.setdefault(openai.PREFIX + openai_route.template, {})[openai_route.method.lower()] = found
+        for one in openai.ROUTES:
+            found = openai_route(one, one.template, security(asked.agents))
+            paths.setdefault(openai.PREFIX + one.template, {})[one.method.lower()] = found
         alias = openai.ALIAS_ROUTE
         template = routes.AGENT + alias.template
-        paths[template] = {alias.method.lower(): _openai_route(alias, template, security(asked.agents))}
+        paths[template] = {alias.method.lower(): openai_route(alias, template, security(asked.agents))}
     return encode(
         {
             "openapi": "3.1.0",
@@ -190,7 +194,7 @@ def document(base: str, version: str, asked: Asked) -> bytes:
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": base}],
-            "tags": [{"name": "A2A"}, {"name": "Host"}, {"name": "Admin"}, {"name": "OpenAI"}, {"name": "MCP"}],
+            "tags": [{"name": name} for name in ("A2A", "A2A 0.3", "Sandbox", "Host", "Admin", "OpenAI", "MCP")],
             "paths": paths,
             "components": {
                 "schemas": shared,
@@ -205,12 +209,12 @@ def document(base: str, version: str, asked: Asked) -> bytes:
 def _operation(route: routes.Route, shared: dict[str, Schema], secured: list[dict[str, list[str]]]) -> Schema:
     name = OPERATIONS[route.handler]
     kind, result = jsonrpc.METHODS[name][0], RESULTS[name]
-    path = _names(route.template)
-    wanted = _without(shared[kind.__name__], path)
+    path = names(route.template)
+    wanted = without(shared[kind.__name__], path)
     has_body = route.method == "POST"
-    parameters = [_parameter("Agent"), *map(_in_path, path), *_headers(name)]
+    parameters = [parameter("Agent"), *map(in_path, path), *headers(name)]
     if not has_body:
-        parameters += [_in_query(field, schema) for field, schema in wanted["properties"].items() if field != "tenant"]
+        parameters += [in_query(field, schema) for field, schema in wanted["properties"].items() if field != "tenant"]
     statuses = ["400", "401", "403", "404", "429", "503"]
     if has_body:
         statuses += ["413", "422"] if kind is types.SendMessageRequest else ["413"]
@@ -244,7 +248,7 @@ def _json_rpc(secured: list[dict[str, list[str]]]) -> Schema:
         "tags": ["A2A"],
         "summary": routes.RPC.summary,
         "security": secured,
-        "parameters": [_parameter("Agent"), *_headers("SubscribeToTask")],
+        "parameters": [parameter("Agent"), *headers("SubscribeToTask")],
         "requestBody": {"required": True, "content": content(BINDING, call)},
         "responses": {
             "200": answer("200", {**content([JSON], result), **EVENTS}),
@@ -271,7 +275,7 @@ def _host_route(template: str, summary: str, asked: Asked) -> Schema:
         "tags": ["Host"],
         "summary": summary,
         "security": secured,
-        "parameters": [_parameter("Agent")] if has_agent else [],
+        "parameters": [parameter("Agent")] if has_agent else [],
         "responses": {"200": answer("200", body), **errors("Rest", statuses), **more},
     }
 
@@ -286,8 +290,8 @@ def _admin_route(route: admin.AdminRoute, secured: list[dict[str, list[str]]]) -
         "summary": route.summary,
         "security": secured,
         "parameters": [
-            *map(_in_path, _names(route.template)),
-            *[_in_query(name, number) for name in ADMIN_QUERIES.get(route.name, ())],
+            *map(in_path, names(route.template)),
+            *[in_query(name, number) for name in ADMIN_QUERIES.get(route.name, ())],
         ],
     }
     if route.body is not None:
@@ -297,79 +301,3 @@ def _admin_route(route: admin.AdminRoute, secured: list[dict[str, list[str]]]) -
     body = {} if kind is None else content([JSON], reference(kind))
     made["responses"] = {status: answer(status, body), **errors("Problem", statuses)}
     return made
-
-
-def _openai_route(route: openai.OpenAIRoute, template: str, secured: list[dict[str, list[str]]]) -> Schema:
-    names = [name for name in _names(template) if name != "agent"]
-    agent = [_parameter("Agent")] if "{agent}" in template else []
-    asked = OPENAI_QUERIES.get(route.name, {})
-    tenant = [] if "models" in template else [_parameter("Extensions"), _parameter("Tenant")]
-    parameters = [*agent, *map(_in_path, names), *tenant, *[_in_query(name, schema) for name, schema in asked.items()]]
-    statuses = ["400", "401", "403", "404", "429", "503"]
-    streams = route.body is not None or bool(asked)
-    body = content([JSON], reference(OPENAI_RESULTS[route.name])) | (OPENAI_EVENTS if streams else {})
-    made: Schema = {
-        "operationId": "OpenAI" + route.name.title().replace("_", ""),
-        "tags": ["OpenAI"],
-        "summary": route.summary,
-        "security": secured,
-        "parameters": parameters,
-    }
-    if route.body is not None:
-        statuses += ["409", "413", "422", "502"]
-        made["requestBody"] = {"required": True, "content": content([JSON], reference(route.body))}
-    made["responses"] = {"200": answer("200", body), **errors("OpenAI", statuses)}
-    return made
-
-
-def _mcp_route(method: str, summary: str, secured: list[dict[str, list[str]]]) -> Schema:
-    statuses = ["400", "401", "403", "404", "429", "503"]
-    made: Schema = {
-        "operationId": f"MCP{method.title()}",
-        "tags": ["MCP"],
-        "summary": summary,
-        "security": secured,
-        "parameters": [_parameter("MCPSession"), _parameter("MCPVersion")],
-    }
-    body: Schema = {}
-    more = {"405": answer("405", {})}  # versions that have no sessions have none to end
-    if method == "POST":
-        statuses.append("413")
-        body = content([JSON], MCP_MESSAGE) | MCP_EVENTS
-        more = {status: answer(status, {}) for status in ("202", "406")}
-        made["requestBody"] = {"required": True, "content": content([JSON], MCP_MESSAGE)}
-    refused = {status: answer(status, content([JSON], MCP_MESSAGE)) for status in statuses}
-    made["responses"] = {"200": answer("200", body), **refused, **more}
-    return made
-
-
-# Parameters
-
-
-def _names(template: str) -> list[str]:
-    return re.findall(r"{(\w+)}", template)
-
-
-def _without(schema: Schema, names: list[str]) -> Schema:
-    """A schema of what is not in the path."""
-    left = {name: value for name, value in schema["properties"].items() if name not in names}
-    required = [name for name in schema.get("required", []) if name not in names]
-    return {"type": "object", "properties": left, **({"required": required} if required else {})}
-
-
-def _parameter(name: str) -> Schema:
-    return {"$ref": f"#/components/parameters/{name}"}
-
-
-def _headers(name: str) -> list[Schema]:
-    last_event = ["LastEvent"] if name == "SubscribeToTask" else []
-    return [_parameter(header) for header in ("Version", "Extensions", "Tenant", *last_event)]
-
-
-def _in_path(name: str) -> Schema:
-    schema = {"type": "string", "minLength": 1, "pattern": "^[^/:]+$"}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _in_query(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "query", "schema": schema}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ BINDING = (A2A, JSON)
 """What the HTTP+JSON binding speaks; the first unless Accept prefers the other."""
 FORMS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "Rest": (shapes.RestError, BINDING),
+    "Sandbox": (shapes.SandboxError, BINDING),
+    "Old": (shapes.OldRestError, (JSON,)),
     "Rpc": (shapes.RpcError, (JSON,)),
     "Problem": (shapes.Problem, (PROBLEM,)),
     "OpenAI": (OpenAIError, (JSON,)),
@@ -104,6 +107,8 @@ class Asked(NamedTuple):
     """Clients of OpenAI are served."""
     mcp: bool = True
     """Those of MCP."""
+    a2a_03: bool = True
+    """Those of A2A 0.3."""
 
 
 def named(name: str) -> Schema:
@@ -180,11 +185,15 @@ def _tidy(schema: Any) -> Any:
 
 def responses() -> dict[str, Schema]:
     """The errors of each surface, in its form."""
-    return {
+    found = {
         f"{form}{status}": _error(status, content(media_types, reference(kind)))
         for form, (kind, media_types) in FORMS.items()
         for status in ERRORS
     }
+    either = {"anyOf": [reference(shapes.SandboxError), reference(shapes.OldRestError)]}
+    for status in ERRORS:  # what is not the dialect's at its paths is answered as A2A 0.3 has it
+        found[f"Sandbox{status}"]["content"][JSON] = {"schema": either}
+    return found
 
 
 def errors(form: str, statuses: Iterable[str]) -> Schema:
@@ -220,3 +229,35 @@ def security_schemes(asked: Asked) -> dict[str, Schema]:
     if "jwt" in found and asked.openid_url:
         found["jwt"] = {"type": "openIdConnect", "openIdConnectUrl": asked.openid_url}
     return found
+
+
+# Parameters
+
+
+def names(template: str) -> list[str]:
+    return re.findall(r"{(\w+)}", template)
+
+
+def without(schema: Schema, names: list[str]) -> Schema:
+    """A schema of what is not in the path."""
+    left = {name: value for name, value in schema["properties"].items() if name not in names}
+    required = [name for name in schema.get("required", []) if name not in names]
+    return {"type": "object", "properties": left, **({"required": required} if required else {})}
+
+
+def parameter(name: str) -> Schema:
+    return {"$ref": f"#/components/parameters/{name}"}
+
+
+def headers(name: str) -> list[Schema]:
+    last_event = ["LastEvent"] if name == "SubscribeToTask" else []
+    return [parameter(header) for header in ("Version", "Extensions", "Tenant", *last_event)]
+
+
+def in_path(name: str) -> Schema:
+    schema = {"type": "string", "minLength": 1, "pattern": "^[^/:]+$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def in_query(name: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "schema": schema}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from roost.doors import jsonrpc, rest
@@ -43,6 +44,7 @@ HOST_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("GET", "/", "The agents with commands to copy, as a page or as JSON"),
     ("GET", "/agents/", "The directory of the fleet"),
     ("GET", "/openapi.json", "All that is here, as an OpenAPI 3.1 document"),
+    ("GET", "/.well-known/ai-catalog.json", "The agents that the caller may use, as an AI Catalog"),
     ("GET", "/.well-known/agent-card.json", "The fleet's card, or that of the agent bound to the root"),
     ("GET", "/agents/{agent}/.well-known/agent-card.json", "An agent's card"),
     ("GET", "/.well-known/jwks.json", "The keys that sign the cards of all agents"),
@@ -83,11 +85,13 @@ def match(method: str, path: str, agent: str) -> Match:
 
 def _match(method: str, path: str) -> Match:
     exact = EXACT.get((method, path))
-    if exact is not None:
-        return Match(exact, {}, ())
+    return find(OPERATIONS, method, path) if exact is None else Match(exact, {}, ())
+
+
+def find(table: Sequence[Route], method: str, path: str) -> Match:
     allowed: list[str] = []
     segments = path.split("/")
-    for route in OPERATIONS:
+    for route in table:
         values = values_of(route.template.split("/"), segments)
         if values is None:
             continue

@@ -47,6 +47,27 @@ class RestError(Shape):
     error: Status
 
 
+class SandboxError(RestError):
+    """The same with what agentic-sandbox has beside it: a problem of RFC 9457."""
+
+    type: str = ""
+    title: str = ""
+    status: int = 0
+    detail: str = ""
+    code: str = ""
+    trace_id: str = field(name="trace_id", default="")
+    instance_id: str = field(name="instance_id", default="")
+
+
+class OldRestError(Shape):
+    """As A2A 0.3 has it: the name of the error, and JSON-RPC's code."""
+
+    type: str
+    code: int
+    message: str
+    data: list[dict[str, Any]] = []
+
+
 class RpcErrorObject(Shape):
     code: int
     message: str
@@ -107,6 +128,26 @@ class ListedAgent(Shape):
 
 class Directory(Shape):
     agents: list[ListedAgent]
+
+
+class CatalogHost(Shape):
+    display_name: str
+
+
+class CatalogEntry(Shape):
+    identifier: str
+    type: str
+    url: str
+    display_name: str
+    description: str
+
+
+class Catalog(Shape):
+    """https://ai-catalog.io"""
+
+    spec_version: str
+    host: CatalogHost
+    entries: list[CatalogEntry]
 
 
 class KeySet(Shape):

@@ -27,6 +27,7 @@ from roost.protocol.types import (
 )
 
 PROTOCOL_VERSION = "1.0"
+OLD_VERSION = "0.3"
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 MAX_AGE_S = 60
 
@@ -58,8 +59,14 @@ class Terms(NamedTuple):
     openid_url: str = ""
     tenants: str = "off"
     """How multi-tenant/v1 is meant: off, declared or enforced."""
+    push: bool = True
+    """Webhooks are called."""
     grpc: str = ""
     """host:port, or :port on the host that the card is for. Empty: there is no gRPC."""
+    a2a_03: bool = False
+    """A2A 0.3 is served too."""
+    grpc_03: str = ""
+    """The agent that gRPC of 0.3, which has no tenant, leads to."""
 
 
 OPEN = Terms()
@@ -97,7 +104,7 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
         supported_interfaces=_interfaces(profile.id, base, terms),
         capabilities=AgentCapabilities(
             streaming=profile.streaming,
-            push_notifications=True,
+            push_notifications=terms.push,
             extended_agent_card=has_extended(profile, terms),
             extensions=[*extensions_of(profile, terms.tenants), *more.extensions],
         ),
@@ -144,7 +151,7 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
         ],
         capabilities=AgentCapabilities(
             streaming=True,
-            push_notifications=True,
+            push_notifications=terms.push,
             extended_agent_card=False,
             extensions=[*host_extensions(terms.tenants), members],
         ),
@@ -187,10 +194,17 @@ def _interfaces(agent: str, base: str, terms: Terms) -> list[AgentInterface]:
     places = dict.fromkeys(BINDINGS, base)
     if terms.grpc:
         places["GRPC"] = _grpc_place(terms.grpc, base)
-    return [
+    found = [
         AgentInterface(url=url, protocol_binding=binding, protocol_version=PROTOCOL_VERSION, tenant=agent)
         for binding, url in places.items()
     ]
+    if terms.a2a_03:
+        found += [
+            AgentInterface(url=url, protocol_binding=binding, protocol_version=OLD_VERSION)
+            for binding, url in places.items()
+            if binding != "GRPC" or agent == terms.grpc_03
+        ]
+    return found
 
 
 def _grpc_place(place: str, base: str) -> str:

@@ -1,0 +1,101 @@
+"""The compat layer's handler on our adapter, and what has to be mended in what it makes: docs/a2a-0.3.md lists it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from a2a.compat.v0_3 import conversions
+from a2a.compat.v0_3 import types as old
+from a2a.compat.v0_3.request_handler import RequestHandler03
+from a2a.server.context import ServerCallContext
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
+from pydantic import BaseModel
+
+from roost.doors.context import Context
+from roost.doors.errors import known
+from roost.doors.http import Head, Request
+from roost.doors.rest import Call
+from roost.doors.sdk import EngineHandler, SdkCall, ours
+from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
+
+LISTED = 100
+"""0.3 has no pages."""
+
+Frames = AsyncGenerator[old.SendStreamingMessageSuccessResponse]
+
+
+class Handler03(RequestHandler03):
+    def __init__(self, context: Context) -> None:
+        self.engine_handler = EngineHandler(context)
+        super().__init__(self.engine_handler)
+
+    async def on_message_send_stream(self, request: old.SendMessageRequest, context: ServerCallContext) -> Frames:
+        """A stream that a send began ends where the caller has to act, and its last event says so."""
+        core = conversions.to_core_send_message_request(request)
+        async with aclosing(self.engine_handler.send_streaming(core, context)) as responses:
+            async for response in responses:
+                frame = conversions.to_compat_stream_response(response, request.id)
+                event = frame.result
+                if isinstance(event, old.TaskStatusUpdateEvent) and event.status.state == old.TaskState.input_required:
+                    event.final = True
+                yield frame
+
+    async def on_subscribe_to_task(self, request: old.TaskResubscriptionRequest, context: ServerCallContext) -> Frames:
+        core = conversions.to_core_subscribe_to_task_request(request)
+        async with aclosing(self.engine_handler.subscribe(core, context)) as responses:
+            async for response in responses:
+                yield conversions.to_compat_stream_response(response, request.id)
+
+    async def on_get_task_push_notification_config(
+        self, request: old.GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> old.TaskPushNotificationConfig:
+        """In 0.3 it need not be named: then it is the first."""
+        if isinstance(request.params, old.GetTaskPushNotificationConfigParams):
+            return await super().on_get_task_push_notification_config(request, context)
+        core = pb.ListTaskPushNotificationConfigsRequest(task_id=request.params.id, page_size=1)
+        found = await self.engine_handler.on_list_task_push_notification_configs(core, context)
+        if not found.configs:
+            raise TaskNotFound("The task has no webhook", metadata={"taskId": request.params.id})
+        return conversions.to_compat_task_push_notification_config(found.configs[0])
+
+    async def on_list_tasks(self, context: ServerCallContext) -> list[old.Task]:
+        found = await self.engine_handler.on_list_tasks(pb.ListTasksRequest(page_size=LISTED), context)
+        return [conversions.to_compat_task(task) for task in found.tasks]
+
+    async def on_get_extended_agent_card(
+        self, request: old.GetAuthenticatedExtendedCardRequest, context: ServerCallContext
+    ) -> old.AgentCard:
+        return own(await super().on_get_extended_agent_card(request, context))
+
+
+def own(card: old.AgentCard) -> old.AgentCard:
+    """The signatures are of the card of 1.0: they do not fit this one."""
+    return card.model_copy(update={"signatures": None, "protocol_version": "0.3.0"})
+
+
+def sdk_call(call: Call) -> SdkCall:
+    request: Request = call.request
+    return SdkCall(request, call.agent, call.principal, call.context.base(request))
+
+
+def refusal(error: BaseException, head: Head) -> A2AError:
+    """What the handler raised, as ours."""
+    if isinstance(error, InvalidParamsError) and error.__cause__ is None:
+        return InvalidParams(error.message)
+    return ours(error, head) if isinstance(error, Exception) else known(error, head)
+
+
+def plain(model: BaseModel) -> Any:
+    return whole(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def whole(value: Any) -> Any:
+    """Protobuf has no integers in a Struct: 5 came back as 5.0."""
+    if isinstance(value, dict):
+        return {key: whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,148 @@
+"""The operations of A2A on protobuf: a request's message in, one Engine call, the bytes of the answer's message out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
+
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.message import Message
+
+from roost.doors.context import Context
+from roost.doors.protobuf import read, wire, within
+from roost.doors.rest import same_agent
+from roost.engine import push_configs
+from roost.engine.answers import Stream
+from roost.engine.follower import Follower
+from roost.engine.live import Frame, LiveTask
+from roost.protocol.errors import Unauthenticated, Unavailable
+from roost.protocol.states import TERMINAL
+from roost.protocol.types import (
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTasksRequest,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
+)
+
+if TYPE_CHECKING:
+    from roost.doors.sdk import SdkCall
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Operations:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.engine = context.engine
+
+    async def send(self, call: SdkCall, params: pb.SendMessageRequest) -> bytes:
+        request = _request(call, SendMessageRequest, params)
+        answer = await self.engine.send(call.principal, call.agent, request, call.head.extensions)
+        call.replayed = answer.replayed
+        if answer.task is not None:
+            return within(pb.SendMessageResponse, "task", wire(pb.Task, answer.task))
+        return within(pb.SendMessageResponse, "message", wire(pb.Message, answer.message or b"{}"))
+
+    async def get(self, call: SdkCall, params: pb.GetTaskRequest) -> bytes:
+        request = _request(call, GetTaskRequest, params)
+        return wire(pb.Task, await self.engine.get(call.principal, call.agent, request))
+
+    async def list_tasks(self, call: SdkCall, params: pb.ListTasksRequest) -> bytes:
+        request = _request(call, ListTasksRequest, params)
+        return wire(pb.ListTasksResponse, await self.engine.list_tasks(call.principal, call.agent, request))
+
+    async def cancel(self, call: SdkCall, params: pb.CancelTaskRequest) -> bytes:
+        request = _request(call, CancelTaskRequest, params)
+        return wire(pb.Task, await self.engine.cancel(call.principal, call.agent, request))
+
+    async def create_config(self, call: SdkCall, params: pb.TaskPushNotificationConfig) -> bytes:
+        found = await self._push(call, TaskPushNotificationConfig, params, push_configs.create)
+        return wire(pb.TaskPushNotificationConfig, found)
+
+    async def get_config(self, call: SdkCall, params: pb.GetTaskPushNotificationConfigRequest) -> bytes:
+        found = await self._push(call, GetTaskPushNotificationConfigRequest, params, push_configs.get)
+        return wire(pb.TaskPushNotificationConfig, found)
+
+    async def list_configs(self, call: SdkCall, params: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
+        found = await self._push(call, ListTaskPushNotificationConfigsRequest, params, push_configs.list_configs)
+        return wire(pb.ListTaskPushNotificationConfigsResponse, found)
+
+    async def delete_config(self, call: SdkCall, params: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
+        await self._push(call, DeleteTaskPushNotificationConfigRequest, params, push_configs.delete)
+        return b""
+
+    async def extended_card(self, call: SdkCall, params: pb.GetExtendedAgentCardRequest) -> bytes:
+        same_agent(call.agent, params.tenant)
+        return wire(pb.AgentCard, await self.context.cards.extended(call.base, call.agent, call.principal))
+
+    def send_streaming(self, call: SdkCall, params: pb.SendMessageRequest) -> AsyncGenerator[bytes]:
+        request = _request(call, SendMessageRequest, params)
+        return self._follow(call, self.engine.stream(call.principal, call.agent, request, call.head.extensions))
+
+    def subscribe(self, call: SdkCall, params: pb.SubscribeToTaskRequest) -> AsyncGenerator[bytes]:
+        request = _request(call, SubscribeToTaskRequest, params)
+        return self._follow(call, self.engine.subscribe(call.principal, call.agent, request, call.last_event_id))
+
+    async def _follow(self, call: SdkCall, opened: Awaitable[Stream]) -> AsyncGenerator[bytes]:
+        """The opening, then what the follower brings while the caller's credential holds."""
+        stream = await opened
+        opening, follower, access = stream.opening, stream.follower, self.context.access
+        call.replayed = opening.replayed
+        try:
+            if follower is not None:
+                call.position = follower.position
+                access.watch(follower, call.principal)
+            if opening.task is not None:
+                yield within(pb.StreamResponse, "task", wire(pb.Task, opening.task))
+            else:
+                yield within(pb.StreamResponse, "message", wire(pb.Message, opening.message or b"{}"))
+            if follower is None:
+                return
+            while (frames := await follower.batch()) is not None:
+                for response in _shared_responses(follower.live, frames):
+                    yield response
+            _check_end(follower)
+        finally:
+            if follower is not None:
+                access.unwatch(follower)
+                self.engine.release(follower)
+
+    async def _push(self, call: SdkCall, kind: type[T], params: Message, operation: Callable[..., Awaitable[R]]) -> R:
+        return await operation(self.engine, call.principal, call.agent, _request(call, kind, params))
+
+
+def _request(call: SdkCall, kind: type[T], params: Message) -> T:
+    same_agent(call.agent, params.tenant)  # type: ignore[attr-defined]  # every request of A2A has one
+    return read(kind, params)
+
+
+def _check_end(follower: Follower) -> None:
+    """Raise if the stream ends before its task does."""
+    live = follower.live
+    if follower.over or (live.state in TERMINAL and follower.position >= live.seq):
+        return
+    where = {"lastEventId": str(follower.position)}
+    if not follower.open:
+        raise Unauthenticated("the credential that opened this stream has ended", metadata=where)
+    raise Unavailable("the host is shutting down; subscribe to the task to go on", metadata=where, retry_after=1)
+
+
+_responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyDictionary()
+"""The last ones of each task: a thousand readers at one place of a stream are given the same."""
+
+
+def _shared_responses(live: LiveTask, frames: list[Frame]) -> list[bytes]:
+    if not frames:
+        return []
+    first, last = frames[0].seq, frames[-1].seq
+    found = _responses.get(live)
+    if found is None or found[:2] != (first, last):
+        found = _responses[live] = (first, last, [wire(pb.StreamResponse, frame.data) for frame in frames])
+    return found[2]
