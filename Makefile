@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: up test check bench chaos fuzz cluster tck clean
+.PHONY: up test check bench chaos fuzz cluster tck conform-sdk clean
 
 up: $(STAMP)
 	$(BIN)/roost serve examples/fleet
@@ -41,6 +41,10 @@ TCK_PYTHON ?= $(TCK_DIR)/.venv/bin/python
 tck: $(STAMP)
 	@test -n "$(TCK_DIR)" || { echo "say where the kit is: make tck TCK_DIR=..."; exit 2; }
 	$(BIN)/python -m tests.tck "$(TCK_DIR)" "$(TCK_PYTHON)"
+
+# Judges an unmodified server of a2a-sdk with `roost conform`, and writes docs/reports/a2a-sdk.md.
+conform-sdk: $(STAMP)
+	$(BIN)/python -m tools.conform_sdk
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

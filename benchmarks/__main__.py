@@ -16,6 +16,7 @@ from benchmarks.cases import (
     access,
     cluster,
     cost,
+    evidence,
     grpc,
     latency,
     listing,
@@ -42,6 +43,7 @@ CASES = {
     "restart": restart.run,
     "replicas": replicas.run,
     "cluster": cluster.run,
+    "evidence": evidence.run,
 }
 ROUNDS, SECONDS = 7, 4.0
 

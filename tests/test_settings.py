@@ -128,6 +128,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "retention_days": (0.5, 1.5, 2.5),
     "retention_tasks": (1, 2, 3),
     "min_free_mb": (1, 2, 3),
+    "checkpoint_s": (1.5, 2.5, 0.0),
 }
 
 

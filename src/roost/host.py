@@ -14,6 +14,7 @@ from roost._version import VERSION
 from roost.agents.agent import Hostable
 from roost.doors.app import App
 from roost.doors.context import Context
+from roost.doors.evidence import Exports
 from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
 from roost.doors.mcp import MCPDoor
@@ -24,6 +25,7 @@ from roost.engine.idempotency import Rules
 from roost.engine.ids import new_id
 from roost.engine.keeping import Keeping
 from roost.engine.ports import Store, Wakes
+from roost.evidence.checkpoint import Checkpointer
 from roost.gate import Gate, GateError, open_meter, security_headers
 from roost.identity.seal import KeyFileError, Seal, load_key, new_key
 from roost.inbound import InboundError, open_grpc, start_grpc
@@ -67,6 +69,7 @@ class Host:
         self.given_wakes = wakes
         self.engine: Engine | None = None
         self.gate: Gate | None = None
+        self.checkpointer: Checkpointer | None = None
         self.egress: Egress | None = None
         self.app: App | None = None
         self.grpc: GrpcServer | None = None
@@ -141,6 +144,9 @@ class Host:
             openai=self._open_openai(context),
             mcp=self._open_mcp(context),
         )
+        gate.admin.exports = Exports(context)
+        self.checkpointer = Checkpointer(store, gate.keyring, settings.checkpoint_s)
+        self.checkpointer.start()
         if self.grpc is not None:
             await start_grpc(self.grpc, self.app)
 
@@ -170,6 +176,9 @@ class Host:
             self.grpc = None
         if self.app is not None and self.app.mcp is not None:
             await self.app.mcp.close()
+        if self.checkpointer is not None:
+            await self.checkpointer.close()
+            self.checkpointer = None
         if self.gate is not None:
             await self.gate.close()
             self.gate = None

@@ -95,6 +95,8 @@ DOCS: dict[str, str] = {
     "retention_days": "Days that a task is kept after its end; 0 keeps all.",
     "retention_tasks": "Ended tasks of an agent that are kept, the newest; 0 keeps all.",
     "min_free_mb": "Free space below which new tasks are refused with 503, in MB; running ones finish. 0 never.",
+    "checkpoint_s": "Seconds between two signed checkpoints of all tasks' heads, which `roost evidence audit` goes by;"
+    " 0 makes none.",
 }
 
 
@@ -167,6 +169,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     retention_days: float = 30.0
     retention_tasks: int = 0
     min_free_mb: int = 256
+    checkpoint_s: float = 3600.0
 
     def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         return [ipaddress.ip_network(item.strip()) for item in self.trusted_proxy.split(",") if item.strip()]
@@ -307,6 +310,7 @@ _AT_LEAST = {
     "retention_days": 0,
     "retention_tasks": 0,
     "min_free_mb": 0,
+    "checkpoint_s": 0,
 }
 
 

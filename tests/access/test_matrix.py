@@ -121,6 +121,7 @@ OPENED = {
     "metrics": {"meter", "admin"},
     "admin": {"admin"},
     "audit": {"auditor", "admin"},
+    "evidence": {"auditor"},
     "operate": {"operator"},
 }
 """By kind of route: those who come in. To everyone else whose credential is good it is 403."""
@@ -210,6 +211,7 @@ HOST: dict[tuple[str, str], Ask] = {
     ("GET", "/agents/{agent}/.well-known/agent-card.json"): Ask(kind="public", of_a_task=False),
     ("GET", "/.well-known/jwks.json"): Ask(kind="public", of_a_task=False),
     ("GET", "/agents/{agent}/.well-known/jwks.json"): Ask(kind="public", of_a_task=False),
+    ("GET", "/.well-known/evidence-jwks.json"): Ask(kind="public", of_a_task=False),
     ("GET", "/healthz"): Ask(kind="public", of_a_task=False),
     ("GET", "/health"): Ask(kind="public", of_a_task=False),
     ("GET", "/readyz"): Ask(kind="public", of_a_task=False),
@@ -224,6 +226,7 @@ ADMIN_ASKS: dict[tuple[str, str], Ask] = {
     ("POST", "keys/{agent}:rotate"): Ask(dict, False, "admin"),
     ("DELETE", "keys/{agent}/{kid}"): Ask(kind="admin", of_a_task=False, status=204),
     ("GET", "audit"): Ask(kind="audit", of_a_task=False),
+    ("GET", "evidence"): Ask(kind="evidence", of_a_task=False, status=400),
     ("GET", "tasks/{id}"): Ask(kind="operate"),
     ("POST", "tasks/{id}:cancel"): Ask(dict, kind="operate"),
 }

@@ -92,7 +92,7 @@ async def test_a_file_of_release_1_is_migrated_and_is_like_a_new_one(tmp_path: P
         await store.close()
     assert tables(tmp_path / "old" / "journal.db") == tables(tmp_path / "new" / "journal.db")
     for name in ("old", "new"):
-        assert meta(tmp_path / name / "journal.db") == {"version": 1, "schema": 3, "probes": 0, "identities": 0}
+        assert meta(tmp_path / name / "journal.db") == {"version": 1, "schema": 4, "probes": 0, "identities": 0}
 
 
 async def test_what_release_1_wrote_is_read_after_the_migration(tmp_path: Path) -> None:
@@ -186,15 +186,15 @@ def set_meta(path: Path, **values: int) -> None:
 
 async def test_a_file_that_only_newer_code_can_work_with_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     await SQLiteStore(tmp_path).close()
-    set_meta(tmp_path / "journal.db", version=4, schema=5)
+    set_meta(tmp_path / "journal.db", version=5, schema=6)
     before = (tmp_path / "journal.db").read_bytes()
     for _ in range(2):  # refused again, not "in use": the lock was let go
-        with pytest.raises(NewerSchema, match=r"schema 4.*knows 3.*upgrade Roost"):
+        with pytest.raises(NewerSchema, match=r"schema 5.*knows 4.*upgrade Roost"):
             SQLiteStore(tmp_path)
     assert (tmp_path / "journal.db").read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 async def test_a_file_of_a_newer_release_that_allows_it_is_used_as_it_is(tmp_path: Path, version: int) -> None:
     await SQLiteStore(tmp_path).close()
     set_meta(tmp_path / "journal.db", version=version, schema=7)

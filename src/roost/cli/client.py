@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -27,6 +27,7 @@ UNIX = "unix:"
 CARD = "/.well-known/agent-card.json"
 CONNECT_S = 5.0
 ANSWER_S = 30.0
+DOWNLOAD_S = 300.0
 SILENCE_S = 45.0
 """A stream that is silent for three of the host's heartbeats is dead."""
 
@@ -53,6 +54,10 @@ class _Error(Struct):
 
 class _ErrorBody(Struct):
     error: _Error
+
+
+class _Problem(Struct):
+    detail: str
 
 
 class Event(NamedTuple):
@@ -107,6 +112,22 @@ class Client:
     def subscribe(self, agent: str, task_id: str, last: int | None) -> Iterator[Event]:
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self._events("GET", f"{_at(agent, task_id)}:subscribe", headers, None)
+
+    def download(self, path: str, query: dict[str, str], file: IO[bytes]) -> None:
+        with self._reported(), self.http.stream("GET", path, params=query, timeout=DOWNLOAD_S) as response:
+            if response.status_code >= 300:
+                response.read()
+                raise self._problem(response)
+            for piece in response.iter_bytes():
+                file.write(piece)
+
+    def _problem(self, response: httpx.Response) -> Failed:
+        """An error of the admin surface."""
+        try:
+            said = msgspec.json.decode(response.content, type=_Problem).detail
+        except msgspec.DecodeError:
+            said = f"{self.url} answers, but not as a Roost host does (HTTP {response.status_code}). Is --url right?"
+        return Failed(said + self._advice(response.status_code, ""))
 
     def parsed(self, kind: type[T], body: bytes) -> T:
         try:

@@ -70,7 +70,7 @@ def _rotate(agent: Agent, overlap: Overlap = "", as_json: Json = False, **flags:
         known = {key.agent for key in (await store.read_identities(0)).keys} | {*await store.agents()}
         if name and name not in known:
             raise Failed(f"the store knows no agent {agent!r}: it has neither a key nor a task yet")
-        ring = _keyring(store, settings)
+        ring = keyring(store, settings)
         key = await ring.rotate(name, wait_s * 1000)
         await AuditLog(store).did(me(), "key.rotate", f"{agent} {key.kid}")
         return key
@@ -86,7 +86,7 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
     """End a key that was replaced, before its overlap is over: it neither signs nor verifies any more."""
 
     async def retire(store: Store, settings: Settings) -> None:
-        ring = _keyring(store, settings)
+        ring = keyring(store, settings)
         try:
             await ring.retire("" if agent == FLEET else agent, kid)
         except (NoSuchKey, CannotRetire) as error:
@@ -97,7 +97,7 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
     print(f"{kid} is retired: its private part is deleted, and hosts stop showing it within a second or two")
 
 
-def _keyring(store: Store, settings: Settings) -> Keyring:
+def keyring(store: Store, settings: Settings) -> Keyring:
     file = Path(settings.secret_file) if settings.secret_file else Path(settings.data) / "secret.key"
     try:
         seal = Seal(load_key(file, create=not settings.secret_file and not settings.store))

@@ -12,7 +12,9 @@ from roost.cli.agents import agents, card
 from roost.cli.audit import audit
 from roost.cli.backup import backup, restore
 from roost.cli.config import config
+from roost.cli.conform import conform
 from roost.cli.errors import Failed
+from roost.cli.evidence import app as evidence
 from roost.cli.group import DefaultGroup, ShowGroup
 from roost.cli.keys import app as keys
 from roost.cli.mcp import app as mcp
@@ -74,7 +76,7 @@ card_app = typer.Typer(cls=ShowGroup, help="Show an agent's card, or verify the 
 card_app.command("show")(card)
 card_app.command("verify")(verify)
 
-for command in (agents, send, watch, cancel, new, config, secret):
+for command in (agents, send, watch, cancel, conform, new, config, secret):
     app.command()(command)
 app.command("audit")(with_settings(audit, WHERE))
 for command in (backup, restore):
@@ -85,6 +87,7 @@ app.add_typer(token, name="token")
 app.add_typer(keys, name="keys")
 app.add_typer(push, name="push")
 app.add_typer(mcp, name="mcp")
+app.add_typer(evidence, name="evidence")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""/api/v2/admin: tokens, keys, the audit log, and any task's state. Never an agent's content."""
+"""/api/v2/admin: tokens, keys, the audit log, and any task's state. An agent's content only as evidence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from roost.doors.access import Access
+from roost.doors.evidence import Exports
 from roost.doors.guard import check_content_type
 from roost.doors.http import Request, Response, respond
 from roost.doors.shown import OVERLAP_S, audit_shown, key_shown, token_shown
@@ -16,7 +17,7 @@ from roost.engine.engine import Engine
 from roost.engine.ids import timestamp
 from roost.engine.ports import Stored
 from roost.identity.audit import AuditLog
-from roost.identity.keys import CannotRetire, Keyring, NoSuchKey
+from roost.identity.keys import EVIDENCE, CannotRetire, Keyring, NoSuchKey
 from roost.identity.principal import Principal
 from roost.identity.scopes import ADMIN, AUDIT, OPERATE
 from roost.identity.tokens import BadToken, Tokens, Wish, seconds
@@ -71,10 +72,13 @@ ROUTES: tuple[AdminRoute, ...] = (
     AdminRoute("POST", "keys/{agent}:rotate", (ADMIN,), "rotate_key", "Give an agent a new key", Rotation),
     AdminRoute("DELETE", "keys/{agent}/{kid}", (ADMIN,), "retire_key", "End a key that was replaced, at once"),
     AdminRoute("GET", "audit", (AUDIT, ADMIN), "list_audit", "Who did, or was refused, what; the newest first"),
+    AdminRoute(
+        "GET", "evidence", (AUDIT,), "export_evidence", "Tasks and all that is on record of them, as a signed bundle"
+    ),
     AdminRoute("GET", "tasks/{id}", (OPERATE,), "get_task", "The state of any task, without its content"),
     AdminRoute("POST", "tasks/{id}:cancel", (OPERATE,), "cancel_task", "Cancel any task"),
 )
-"""Below /api/v2/admin/. An agent in a path may be `-`: the fleet's own key."""
+"""Below /api/v2/admin/. An agent in a path may be `-`, the fleet's own key, or `@evidence`, the key of evidence."""
 
 
 class Admin:
@@ -84,6 +88,7 @@ class Admin:
         self.audit = audit
         self.keyring = keyring
         self.tokens = tokens
+        self.exports: Exports | None = None
 
     async def serve(self, request: Request) -> None:
         route, values, allowed = _match(request.method, request.path[len(PREFIX) :])
@@ -97,8 +102,10 @@ class Admin:
         principal = await self.access.for_scopes(request, *route.scopes)
         if not self.engine.meter.idle:
             self.engine.meter.check_rate("admin", principal.name, "", "")
-        handler: Callable[[Ask], Awaitable[Response]] = getattr(self, route.name)
-        await respond(request, await handler(Ask(request, principal, values)))
+        handler: Callable[[Ask], Awaitable[Response | None]] = getattr(self, route.name)
+        response = await handler(Ask(request, principal, values))
+        if response is not None:  # or else it was answered piece by piece
+            await respond(request, response)
 
     # Tokens
 
@@ -165,6 +172,12 @@ class Admin:
         found = await self.audit.read(before, min(limit or PAGE, MOST))
         return _json(200, {"items": [audit_shown(one) for one in found]})
 
+    # Evidence
+
+    async def export_evidence(self, ask: Ask) -> None:
+        assert self.exports is not None
+        await self.exports.serve(ask.request, lambda target: self._did(ask, "evidence.export", target))
+
     # Tasks
 
     async def get_task(self, ask: Ask) -> Response:
@@ -181,6 +194,8 @@ class Admin:
     def _agent(self, name: str) -> str:
         if name == "-":
             return ""
+        if name == EVIDENCE:
+            return name
         self.engine.lane(name)
         return name
 

@@ -22,6 +22,8 @@ from roost.doors.cards import CARD_PATH, FLEET, JWKS_PATH, OLD_CARD_PATHS
 from roost.doors.catalog import CATALOG_PATH, catalog
 from roost.doors.context import Context
 from roost.doors.errors import known, problem, rest_error, rpc_error
+from roost.doors.evidence import KEYS_PATH as EVIDENCE_KEYS
+from roost.doors.evidence import evidence_keys
 from roost.doors.guard import Guard, admit, negotiate_extensions
 from roost.doors.http import NOT_KEPT, ClientGone, Headers, Receive, Request, Response, Scope, Send, respond
 from roost.doors.jsonrpc import NO_ID
@@ -209,6 +211,7 @@ class App:
             CARD_PATH: lambda request: cards.card(request, self.context.base(request), self.root or FLEET),
             **(dict.fromkeys(OLD_CARD_PATHS, self._old_card) if self.a2a_03 else {}),
             JWKS_PATH: lambda request: cards.jwks(self.context.base(request), None),
+            EVIDENCE_KEYS: lambda request: evidence_keys(cards.keyring),
             "/healthz": look.alive,
             "/health": look.alive,
             "/readyz": look.ready,

@@ -78,6 +78,10 @@ class Cards:
         headers: Headers = [(b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S)]
         return Response(200, self.keyring.jwks(agent), b"application/jwk-set+json", headers)
 
+    async def document(self, base: str, agent: str) -> bytes:
+        """The card as it is served."""
+        return (await self._card(base, agent)).body
+
     async def extended(self, base: str, agent: str, principal: Principal) -> bytes:
         profile = self._profile(agent)
         terms = self._terms(profile)

@@ -16,6 +16,8 @@ from roost.doors import admin, jsonrpc, mcp, rest, routes, sandbox, shapes
 from roost.doors.a2a_03 import door as a2a_03
 from roost.doors.cards import CARD_PATH, JWKS_PATH, OLD_CARD_PATHS
 from roost.doors.catalog import CATALOG_PATH, MEDIA_TYPE
+from roost.doors.evidence import KEYS_PATH as EVIDENCE_KEYS
+from roost.doors.evidence import MEDIA_TYPE as BUNDLE
 from roost.doors.openai import door as openai
 from roost.doors.openai import shapes as openai_shapes
 from roost.doors.openapi_components import (
@@ -97,10 +99,20 @@ ADMIN_RESULTS: dict[str, tuple[str, type[Any] | None]] = {
     "rotate_key": ("200", shapes.KeyShown),
     "retire_key": ("204", None),
     "list_audit": ("200", shapes.AuditLines),
+    "export_evidence": ("200", None),
     "get_task": ("200", shapes.TaskShown),
     "cancel_task": ("200", shapes.TaskShown),
 }
-ADMIN_QUERIES = {"list_audit": ("before", "limit")}
+_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
+ADMIN_QUERIES: dict[str, dict[str, Schema]] = {
+    "list_audit": {"before": _COUNT, "limit": _COUNT},
+    "export_evidence": {
+        "task": {"type": "string", "description": "Ids, comma separated"},
+        "since": {"type": "string", "description": "A time (RFC 3339), or the number of a checkpoint"},
+        "agent": {"type": "string"},
+        "redact": {"type": "boolean"},
+    },
+}
 
 
 class HostAnswer(NamedTuple):
@@ -130,6 +142,7 @@ HOST_ANSWERS = {
     },
     JWKS_PATH: HostAnswer("GetKeys", KEYS),
     routes.AGENT + JWKS_PATH: HostAnswer("GetAgentKeys", KEYS),
+    EVIDENCE_KEYS: HostAnswer("GetEvidenceKeys", KEYS),
     "/healthz": HostAnswer("GetHealthz", HEALTH),
     "/health": HostAnswer("GetHealth", HEALTH),
     "/readyz": HostAnswer("GetReadyz", HEALTH, more=("503",)),
@@ -282,7 +295,6 @@ def _host_route(template: str, summary: str, asked: Asked) -> Schema:
 
 def _admin_route(route: admin.AdminRoute, secured: list[dict[str, list[str]]]) -> Schema:
     status, kind = ADMIN_RESULTS[route.name]
-    number = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
     statuses = ["400", "401", "403", "404", "429", "503"]
     made: Schema = {
         "operationId": "Admin" + route.name.title().replace("_", ""),
@@ -291,7 +303,7 @@ def _admin_route(route: admin.AdminRoute, secured: list[dict[str, list[str]]]) -
         "security": secured,
         "parameters": [
             *map(in_path, names(route.template)),
-            *[in_query(name, number) for name in ADMIN_QUERIES.get(route.name, ())],
+            *[in_query(name, schema) for name, schema in ADMIN_QUERIES.get(route.name, {}).items()],
         ],
     }
     if route.body is not None:
@@ -299,5 +311,7 @@ def _admin_route(route: admin.AdminRoute, secured: list[dict[str, list[str]]]) -
         required = any(field.required for field in msgspec.structs.fields(route.body))
         made["requestBody"] = {"required": required, "content": content([JSON], reference(route.body))}
     body = {} if kind is None else content([JSON], reference(kind))
+    if route.name == "export_evidence":
+        body = {BUNDLE: {}}
     made["responses"] = {status: answer(status, body), **errors("Problem", statuses)}
     return made

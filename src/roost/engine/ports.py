@@ -7,7 +7,7 @@ door -> Engine -> Committer -> Journal.commit   (many tasks, one fsync)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
@@ -416,7 +416,67 @@ class Records(Protocol):
     def wal_bytes(self) -> int | None: ...
 
 
-class Store(Journal, Leases, Reservations, Cursors, Records, Identities, Protocol):
+class Leaf(NamedTuple):
+    """The head of a task as a checkpoint has it."""
+
+    task_id: str
+    seq: int
+    sub: int
+    """Of its last entry; PRUNED: of a tombstone, which does not say."""
+    chain: bytes
+    scope: bytes
+    """A digest of whose task it is."""
+
+
+PRUNED = -1
+
+
+class Checkpoint(NamedTuple):
+    number: int
+    """From 1 on, without gaps."""
+    time: int
+    """Milliseconds."""
+    statement: bytes
+    """What it says, signed."""
+
+
+Seal = Callable[[Checkpoint | None, AsyncIterator[Leaf]], Awaitable[Checkpoint]]
+"""The next checkpoint, from the one before and the leaves by task id."""
+
+
+class CheckpointBusy(Exception):
+    """Another is making one."""
+
+
+class Checkpoints(Protocol):
+    """What was on record when. A checkpoint has a leaf for each task that is new, went on, or went since the last one.
+
+    Nothing is noted when a task moves: whoever makes a checkpoint compares heads.
+    """
+
+    async def make_checkpoint(self, seal: Seal, unless_after: int | None = None) -> Checkpoint | None:
+        """All of it or nothing is there, whenever the maker dies. CheckpointBusy if another is at it.
+
+        None, and nothing is written, if the last one was made after that time.
+        """
+
+    async def read_checkpoints(self, after: int, limit: int) -> list[Checkpoint]:
+        """In order, those with a higher number."""
+
+    async def read_leaves(self, number: int, after: str, limit: int) -> list[Leaf]:
+        """Those of a checkpoint, by task id, of the tasks after this one."""
+
+    async def walk_leaves(self, after: tuple[str, int], limit: int) -> list[tuple[int, Leaf]]:
+        """Those of all checkpoints, with their number, by task id and number, from those after (task id, number)."""
+
+    async def scan_tasks(self, after: str, limit: int) -> list[tuple[NewTask, Entry]]:
+        """Tasks by id, hidden ones too, each with its last entry."""
+
+    async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        """By task id."""
+
+
+class Store(Journal, Leases, Reservations, Cursors, Records, Checkpoints, Identities, Protocol):
     """All ports in one object, as every backend gives them."""
 
     name: str

@@ -1,4 +1,4 @@
-"""The keys that sign cards, one current one for each agent and one for the fleet.
+"""The keys that sign cards, one current one for each agent and one for the fleet; and one that signs evidence.
 
     made on first use -> current -> replaced, and goes on until its overlap ends -> retired
 
@@ -20,16 +20,23 @@ from msgspec import Raw, to_builtins
 from roost.identity.clock import now_ms
 from roost.identity.ports import Changes, Identities, SigningKey
 from roost.identity.seal import Seal, WrongKey
-from roost.identity.signing import ALGORITHMS, FORMS, MAX_SIGNATURES, Signer, make_pair, sign_card, signer
+from roost.identity.signing import ALGORITHMS, FORMS, MAX_SIGNATURES, Signer, make_pair, sign, sign_card, signer
 from roost.protocol.canonical import document_form
 from roost.protocol.codec import encode
+from roost.protocol.types import AgentCardSignature
 
 log = logging.getLogger("roost.access")
 
+EVIDENCE = "@evidence"
+"""Whose key signs evidence: no agent can have this id."""
 CACHED = 1024
 """Cards whose signatures are remembered."""
 MAX_SIGNERS = MAX_SIGNATURES // FORMS
 """The newest keys sign, so that no card has more signatures than verifiers look at."""
+
+
+class NoKey(Exception):
+    """There is a key, but it cannot be opened."""
 
 
 class NoSuchKey(Exception):
@@ -104,8 +111,13 @@ class Keyring:
         if agent not in self.sets:
             now = self.clock()
             chosen = self.all() if agent is None else self.by_agent[agent].values()
-            self.sets[agent] = key_set(key for key in chosen if alive(key, now))
+            self.sets[agent] = key_set(key for key in chosen if alive(key, now) and key.agent != EVIDENCE)
         return self.sets[agent]
+
+    async def evidence_keys(self) -> list[SigningKey]:
+        """All that ever signed evidence: what they signed is kept. There is one, even if it has to be made."""
+        await self.signing_keys(EVIDENCE)
+        return in_order(self.by_agent[EVIDENCE].values())
 
     # Changes
 
@@ -167,6 +179,14 @@ class Keyring:
                 self.signatures.popitem(last=False)
         self.signatures.move_to_end(about)
         return {**card, "signatures": made}
+
+    async def sign(self, agent: str, payload: bytes, typ: str) -> AgentCardSignature:
+        """A detached JWS by the agent's current key. NoKey if it cannot be opened."""
+        key = (await self.signing_keys(agent))[0]
+        opened = self._opened(key)
+        if opened is None:
+            raise NoKey(f"the key {key.kid} cannot be opened: see the setting secret_file")
+        return sign(payload, opened, {"typ": typ})
 
     def _current(self, agent: str) -> SigningKey | None:
         return next((key for key in self.by_agent.get(agent, {}).values() if key.until is None), None)

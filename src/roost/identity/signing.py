@@ -29,6 +29,9 @@ MAX_SIGNATURES = 16
 FORMS = 3
 """So many signatures of one key a card has at most."""
 
+NOT_OF_CARDS = "application/vnd.roost."
+"""What the `typ` of other signatures begins with: none of them can be taken for a card's."""
+
 ALGORITHMS = {"EdDSA": ("OKP", "Ed25519"), "ES256": ("EC", "P-256")}
 
 
@@ -64,7 +67,7 @@ def signer(kid: str, alg: str, private: bytes) -> Signer:
 
 
 def sign(payload: bytes, by: Signer, header: Mapping[str, str]) -> AgentCardSignature:
-    """`header` is what the protected header has besides alg, typ and kid."""
+    """`header` is what the protected header has besides alg and kid, and the typ where it is not a card's."""
     protected = base64url(encode({"alg": by.alg, "typ": "JOSE", "kid": by.kid, **header}))
     signed = f"{protected}.{base64url(payload)}".encode()
     if isinstance(by.key, Ed25519PrivateKey):

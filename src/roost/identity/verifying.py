@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from joserfc import jwk, jws
 from joserfc.errors import BadSignatureError, JoseError
 
-from roost.identity.signing import DOCUMENT, FORM, MAX_SIGNATURES, base64url
+from roost.identity.signing import DOCUMENT, FORM, MAX_SIGNATURES, NOT_OF_CARDS, base64url
 from roost.protocol.canonical import NotCanonical, card_form, document_form, read_json, strict_form, uncovered
 
 CARD = "card"
@@ -189,6 +189,8 @@ def _check_header(header: Mapping[str, Any]) -> None:
         raise _Faulty(Fault.MALFORMED, "it does not say which key made it (kid)")
     if "crit" in header or "b64" in header:
         raise _Faulty(Fault.REFUSED, "it asks for extensions of JWS that are not known here (crit, b64)")
+    if str(header.get("typ", "")).startswith(NOT_OF_CARDS):
+        raise _Faulty(Fault.REFUSED, f"it is no signature of a card: its typ is {header['typ']!r}")
     if header.get(FORM, DOCUMENT) != DOCUMENT:
         raise _Faulty(Fault.REFUSED, f"it is over a form of the card that is not known here: {header[FORM]!r}")
 

@@ -35,6 +35,7 @@ from roost.engine.stats import size_of, summed
 from roost.protocol.entries import Entry
 from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState
+from roost.stores.memory_checkpoints import MemoryCheckpoints
 from roost.stores.memory_identities import MemoryIdentities
 
 
@@ -47,7 +48,7 @@ class _Row:
         self.size = 0
 
 
-class MemoryStore(MemoryIdentities):
+class MemoryStore(MemoryIdentities, MemoryCheckpoints):
     name = "memory"
     location = "memory (nothing is kept)"
     shared = False
@@ -332,6 +333,13 @@ class MemoryStore(MemoryIdentities):
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
         return self.tombstones.get(task_id)
+
+    async def scan_tasks(self, after: str, limit: int) -> list[tuple[NewTask, Entry]]:
+        found = sorted((row for row in self.rows.values() if row.new.id > after), key=lambda row: row.new.id)
+        return [(row.new, row.entries[-1]) for row in found[:limit]]
+
+    async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        return sorted(stone for stone in self.tombstones.values() if stone.task_id > after)[:limit]
 
     async def add_usage(self, deltas: Sequence[Usage]) -> None:
         for tenant, owner, agent, tasks, size in deltas:

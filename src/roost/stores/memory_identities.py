@@ -11,6 +11,7 @@ from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
 
 class MemoryIdentities:
     def __init__(self) -> None:
+        super().__init__()
         self.version = 0
         self.tokens: dict[str, tuple[int, Token]] = {}
         """With the version that changed it last; the keys too."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from roost.engine.ports import Append, OutcomeUnknown, Refusal, Scope, StoreUnavailable
 from roost.stores.postgres_accounts import Accounts
+from roost.stores.postgres_checkpoints import KeptCheckpoints
 from roost.stores.postgres_commit import COMMIT, arguments, digest, refusals
 from roost.stores.postgres_identities import TokensAndKeys
 from roost.stores.postgres_leases import WorkerLeases
@@ -33,7 +34,7 @@ ADD_SCOPE = "INSERT INTO scopes (digest, tenant, owner, agent) VALUES ($1, $2, $
 PROBE = "UPDATE meta SET value = value + 1 WHERE key = 'probes' RETURNING true"
 
 
-class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, Accounts, TokensAndKeys):
+class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, KeptCheckpoints, Accounts, TokensAndKeys):
     name = "postgresql"
     shared = True
 

@@ -31,6 +31,8 @@ TABLES = (
     "tokens",
     "signing_keys",
     "audit",
+    "checkpoints",
+    "leaves",
 )
 """All that is kept. Leases and what hosts told each other are not: after a restore no worker is alive."""
 NUMBERED = {"scopes": "id", "pushes": "number", "dead_letters": "number"}

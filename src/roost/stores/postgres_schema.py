@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from roost.protocol.states import TERMINAL
 from roost.stores.postgres_accounts import ACCOUNTS
+from roost.stores.postgres_checkpoints import CHECKPOINTS
 from roost.stores.postgres_commit import COMMIT_FUNCTION
 from roost.stores.postgres_identities import IDENTITIES
 from roost.stores.schema import ACTIVE, CODE_OF, UNLISTED, NewerSchema
@@ -231,6 +232,7 @@ class Step(NamedTuple):
 STEPS = (
     Step((*TABLES, *CLOCKS, COMMIT_FUNCTION, TAKE_TURN_FUNCTION, MOVE_PUSHES_FUNCTION), readable=1),
     Step((*IDENTITIES, *ACCOUNTS), readable=1),
+    Step(CHECKPOINTS, readable=1),
 )
 VERSION = len(STEPS)
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import TaskState
 
-VERSION = 3
+VERSION = 4
 
 CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
@@ -187,6 +187,24 @@ STEPS: tuple[tuple[str, ...], ...] = (
             SELECT 'tenant', tenant, sum(tasks), sum(size) FROM scoped GROUP BY tenant
             UNION ALL SELECT 'owner', owner, sum(tasks), sum(size) FROM scoped GROUP BY owner
             UNION ALL SELECT 'agent', agent, sum(tasks), sum(size) FROM scoped GROUP BY agent""",
+    ),
+    (
+        """CREATE TABLE checkpoints (
+            number INTEGER PRIMARY KEY,
+            time INTEGER NOT NULL,
+            statement BLOB NOT NULL
+        )""",
+        # Those with a number beyond the last checkpoint are of one that is being made.
+        """CREATE TABLE leaves (
+            task_id TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            sub INTEGER NOT NULL,
+            chain BLOB NOT NULL,
+            scope BLOB NOT NULL,
+            PRIMARY KEY (task_id, number)
+        ) WITHOUT ROWID""",
+        "CREATE UNIQUE INDEX leaves_by_number ON leaves (number, task_id)",
     ),
 )
 

@@ -2,8 +2,8 @@
 
 One host process per file: an flock on `journal.lock` is the lease. The writer (sqlite_writer.py)
 has a connection of its own, in a process or a thread; readers (sqlite_reader.py) have theirs.
-The SQL is in sqlite_tasks.py, sqlite_pushes.py, sqlite_records.py and sqlite_identities.py, what
-the store knows of reservations in sqlite_reserved.py.
+The SQL is in sqlite_tasks.py, sqlite_pushes.py, sqlite_records.py, sqlite_identities.py and
+sqlite_checkpoints.py, what the store knows of reservations in sqlite_reserved.py.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_reserved as reservations
 from roost.stores import sqlite_tasks as tasks
+from roost.stores.sqlite_making import MadeCheckpoints
 from roost.stores.sqlite_process import ProcessCarrier
 from roost.stores.sqlite_reader import Readers
 from roost.stores.sqlite_reserved import Deeds, Ledger
@@ -67,7 +68,7 @@ class StoreBroken(Exception):
     """The journal cannot be opened; the message says what to do."""
 
 
-class SQLiteStore:
+class SQLiteStore(MadeCheckpoints):
     name = "sqlite"
     shared = False
 

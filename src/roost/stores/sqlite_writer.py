@@ -17,7 +17,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from roost.engine.ports import Append, Head, PushConfig, Reservation, Scope, StoreUnavailable
-from roost.stores import sqlite_identities, sqlite_pushes, sqlite_records, sqlite_reserved, sqlite_tasks
+from roost.stores import (
+    sqlite_checkpoints,
+    sqlite_identities,
+    sqlite_pushes,
+    sqlite_records,
+    sqlite_reserved,
+    sqlite_tasks,
+)
 from roost.stores.schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 from roost.stores.sqlite_pushes import now_ms
 
@@ -58,6 +65,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         sqlite_identities.add_key,
         sqlite_identities.retire_key,
         sqlite_identities.write_audit,
+        sqlite_checkpoints.drop_drafts,
+        sqlite_checkpoints.draft_leaves,
+        sqlite_checkpoints.add_checkpoint,
     )
 }
 """What a writer does beside `commit` and `probe`: each in a transaction of its own."""

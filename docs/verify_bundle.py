@@ -1,0 +1,80 @@
+"""Checks a bundle: python verify_bundle.py FILE [JWKS]. Needs `cryptography`. Exit code 0: valid. 1: not valid."""
+
+import base64
+import gzip
+import hashlib
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
+from cryptography.hazmat.primitives.hashes import SHA256
+
+
+def need(holds, what):
+    if not holds:
+        sys.exit(f"not valid: {what}")
+
+
+def b64(text):
+    data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    need(base64.urlsafe_b64encode(data).rstrip(b"=").decode() == text, "a base64url text is not exact")
+    return data
+
+
+def thumbprint(key):
+    fields = {name: key[name] for name in ("crv", "kty", "x", "y") if name in key}
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def check_signature(signed, payload, keys):
+    header = json.loads(b64(signed["protected"]))
+    need(header["typ"] == "application/vnd.roost.manifest+jws", "the signature is for something else")
+    key = next((key for key in keys if thumbprint(key) == header["kid"]), None)
+    need(key, f"the key {header['kid']} is not among those at hand")
+    message = signed["protected"].encode() + b"." + base64.urlsafe_b64encode(payload).rstrip(b"=")
+    value = b64(signed["signature"])
+    if header["alg"] == "EdDSA":
+        ed25519.Ed25519PublicKey.from_public_bytes(b64(key["x"])).verify(value, message)
+    else:
+        x, y = (int.from_bytes(b64(key[name])) for name in ("x", "y"))
+        pair = utils.encode_dss_signature(int.from_bytes(value[:32]), int.from_bytes(value[32:]))
+        ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key().verify(pair, message, ec.ECDSA(SHA256()))
+    return header["kid"]
+
+
+def main(path, jwks=None):
+    members = {}
+    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
+        for member in tar:
+            need(member.isreg() and member.name not in members, f"{member.name} is no plain file, or there twice")
+            members[member.name] = tar.extractfile(member).read()
+    keys = json.loads(Path(jwks).read_bytes() if jwks else members["keys/jwks.json"])["keys"]
+    signer = check_signature(json.loads(members["manifest.json.sig"]), members["manifest.json"], keys)
+    listed = {one["name"]: (one["sha256"], one["size"]) for one in json.loads(members["manifest.json"])["members"]}
+    need(listed.keys() == members.keys() - {"manifest.json", "manifest.json.sig"}, "members are missing, or too many")
+    for name, told in listed.items():
+        need((hashlib.sha256(members[name]).hexdigest(), len(members[name])) == told, f"{name} was changed")
+    heads = {task["task"]: task for task in map(json.loads, members["tasks.ndjson"].splitlines())}
+    chains, counts = dict.fromkeys(heads, bytes(32)), dict.fromkeys(heads, 0)
+    for line in members["events.ndjson"].split(b"\n")[:-1]:
+        one = json.loads(line)
+        raw = one["raw"] if isinstance(one["raw"], dict) else {"hex": one["raw"].encode().hex()}
+        if raw.get("where") != "redacted":
+            data = bytes.fromhex(raw["hex"]) if "hex" in raw else members[f"raw/{raw['sha256']}"]
+            numbers = " ".join(str(one[name]) for name in ("seq", "sub", "time", "ordinal"))
+            link = hashlib.sha256(chains[one["task"]] + f"{one['kind']} {numbers}\n".encode() + data).hexdigest()
+            need(link == one["chain"], f"task {one['task']}, entry {one['seq']}.{one['sub']} was changed")
+        chains[one["task"]], counts[one["task"]] = bytes.fromhex(one["chain"]), counts[one["task"]] + 1
+    for name, task in heads.items():
+        need((chains[name].hex(), counts[name]) == (task["chain"], task["entries"]), f"task {name} has another head")
+    return f"valid: {len(heads)} tasks, signed by {signer}, {'a key that you gave' if jwks else 'not anchored'}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(main(*sys.argv[1:3]) + "\n")
+    except Exception as error:
+        sys.exit(f"not valid: {type(error).__name__} {error}")

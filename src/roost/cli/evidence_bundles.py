@@ -1,0 +1,242 @@
+"""`roost evidence export` and `verify`: bundles."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from roost.cli.errors import USAGE, Failed
+from roost.cli.options import Json
+from roost.cli.output import json_line, one_line
+from roost.cli.store import with_store
+from roost.engine.ports import Store
+from roost.protocol.codec import encode
+from roost.settings import Settings
+
+if TYPE_CHECKING:
+    from roost.evidence.checkpoint import Statement
+    from roost.evidence.export_selection import Selection
+    from roost.evidence.verify import Verdict
+
+UNJUDGED = 2
+
+Tasks = Annotated[list[str] | None, typer.Argument(metavar="[TASK]...", help="Ids of tasks.", show_default=False)]
+Since = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        show_default=False,
+        help="All tasks that changed since a time, an age (7d), or a checkpoint: its number or its file.",
+    ),
+]
+OfAgent = Annotated[
+    str, typer.Option("--agent", metavar="ID", show_default=False, help="With --since: only its tasks.")
+]
+Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the bundle; - for stdout.")]
+Redact = Annotated[bool, typer.Option("--redact", help="Digests instead of content.")]
+MaxEvents = Annotated[int, typer.Option("--max-events", min=1, metavar="N", help="At most so many events.")]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, metavar="N", help="At most so many bytes, compressed.")]
+MaxRatio = Annotated[int, typer.Option("--max-ratio", min=1, metavar="N", help="At most so many bytes out of one.")]
+Remote = Annotated[
+    str, typer.Option("--url", metavar="URL", show_default=False, help="Ask a running host instead of the store.")
+]
+Token = Annotated[
+    str,
+    typer.Option(
+        "--token", envvar="ROOST_TOKEN", metavar="TOKEN", show_default=False, help="With --url: one with `audit`."
+    ),
+]
+Bundle = Annotated[Path, typer.Argument(metavar="FILE", help="What `roost evidence export` wrote.")]
+Trust = Annotated[
+    Path | None, typer.Option("--trust", metavar="JWKS", help="Keys of the host, from a source that you rely on.")
+]
+Held = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that you hold: the bundle must agree.")
+]
+
+EVENTS, SIZE, RATIO = 100_000, 100 << 20, 250
+
+
+def export(
+    tasks: Tasks = None,
+    since: Since = "",
+    agent: OfAgent = "",
+    out: Out = Path("evidence.tar.gz"),
+    redact: Redact = False,
+    max_events: MaxEvents = EVENTS,
+    url: Remote = "",
+    token: Token = "",
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Write tasks, and all that is on record of them, into a signed bundle.
+
+    Works on the store itself, or with --url through a running host, whose bundle has its cards too.
+    """
+    if bool(tasks) == bool(since):
+        raise Failed("say which tasks: their ids, or --since", USAGE)
+    counts = None
+    with _written(out) as file:
+        if url:
+            _fetch(url, token, list(tasks or ()), since, agent, redact, file)
+        else:
+            counts = _exported(flags, list(tasks or ()), since, agent, redact, max_events, file)
+        file.flush()
+        size = file.tell() if out != Path("-") else 0
+    if as_json and out != Path("-"):
+        json_line(encode({"file": str(out), "bytes": size, **({"counts": counts} if counts else {})}))
+    elif out != Path("-"):
+        told = f", {counts.tasks} tasks, {counts.events} events" if counts else ""
+        print(f"{out} holds the bundle, {size:,} bytes{told}")
+
+
+def verify(
+    file: Bundle,
+    trust: Trust = None,
+    checkpoint: Held = None,
+    max_events: MaxEvents = EVENTS,
+    max_bytes: MaxBytes = SIZE,
+    max_ratio: MaxRatio = RATIO,
+    as_json: Json = False,
+) -> None:
+    """Check a bundle, offline: structure, digests, links, roots and signature. Names what was changed.
+
+    Exit code 0: valid. 1: not valid. 2: it cannot be judged.
+    """
+    from roost.cli.evidence_checkpoints import read_held, read_trust
+    from roost.evidence.bundle import Limits
+    from roost.evidence.verify import verify as judge
+    from roost.evidence.verify_reader import Unjudged
+
+    keys = None if trust is None else read_trust(trust)
+    held = None if checkpoint is None else read_held(checkpoint)
+    try:
+        verdict = judge(file, Limits(max_bytes, max_events, max_ratio), keys, held)
+    except Unjudged as error:
+        if as_json:
+            json_line(encode({"outcome": "unjudged", "why": str(error)}))
+            raise typer.Exit(UNJUDGED) from None
+        raise Failed(f"it cannot be judged: {error}", UNJUDGED) from None
+    if as_json:
+        json_line(encode({"outcome": "valid" if verdict.valid else "invalid", **_plain(verdict)}))
+    else:
+        for line in _lines(verdict, trust is not None):
+            print(one_line(line))
+    raise typer.Exit(0 if verdict.valid else 1)
+
+
+def _plain(verdict: Verdict) -> dict[str, object]:
+    from msgspec import to_builtins
+
+    plain: dict[str, object] = to_builtins(verdict)
+    return plain
+
+
+def _lines(verdict: Verdict, trust: bool) -> Iterator[str]:
+    for fault in verdict.faults:
+        yield fault.text()
+    if verdict.more:
+        yield f"and {verdict.more} more"
+    counts = verdict.counts
+    yield f"{counts.tasks} tasks, {counts.events} events, {counts.tombstones} tombstones, {counts.proofs} proofs"
+    if verdict.signed_by:
+        anchor = "a key that you gave" if verdict.anchored else "not anchored"
+        yield f"signed by {verdict.signed_by}, {anchor}"
+    else:
+        yield "no signature holds"
+    if verdict.checkpoint:
+        yield f"agrees with checkpoint {verdict.checkpoint}, which you hold"
+    if verdict.redacted:
+        yield "redacted: without the content no link can be computed; order, digests and heads are as they were signed"
+    yield "valid" if verdict.valid else "not valid"
+
+
+def _exported(
+    flags: dict[str, Any], tasks: list[str], since: str, agent: str, redact: bool, most: int, file: IO[bytes]
+) -> Any:
+    from roost.cli.keys import keyring
+    from roost.evidence.bundle import Limits
+    from roost.evidence.export import Source, TooMuch
+    from roost.evidence.export import export as write
+    from roost.evidence.export_selection import NothingFound
+    from roost.identity.keys import NoKey
+
+    async def work(store: Store, settings: Settings) -> Any:
+        chosen = await _selection(store, tasks, since, agent, redact)
+        try:
+            made = await write(Source(store, keyring(store, settings)), chosen, file, Limits(events=most))
+        except (NothingFound, TooMuch, NoKey) as error:
+            raise Failed(str(error)) from None
+        return made.counts
+
+    return with_store(flags, work)
+
+
+async def _selection(store: Store, tasks: list[str], since: str, agent: str, redact: bool) -> Selection:
+    from roost.evidence.checkpoint import read_statement
+    from roost.evidence.export_selection import Selection, parse_since
+    from roost.identity.clock import now_ms
+
+    if not since:
+        return Selection(tuple(tasks), redact=redact)
+    held = _held(since)
+    if held is not None:
+        stored = await store.read_checkpoints(held.number - 1, 1)
+        if not stored or read_statement(stored[0].statement).signed() != held.signed():
+            raise Failed(f"the store does not have the checkpoint {held.number} of {since}: see `roost evidence audit`")
+        return Selection((), None, held.number, agent, redact)
+    try:
+        at, number = parse_since(since, now_ms())
+    except ValueError as error:
+        raise Failed(f"--since: {error}", USAGE) from None
+    return Selection((), at, number, agent, redact)
+
+
+def _fetch(url: str, token: str, tasks: list[str], since: str, agent: str, redact: bool, file: IO[bytes]) -> None:
+    from roost.cli.client import Client
+
+    held = _held(since)
+    since = since if held is None else str(held.number)
+    query = {"task": ",".join(tasks), "since": since, "agent": agent, "redact": "true" if redact else ""}
+    Client(url, token).download("/api/v2/admin/evidence", {name: value for name, value in query.items() if value}, file)
+
+
+def _held(since: str) -> Statement | None:
+    """The checkpoint, if it is the name of a file."""
+    from roost.cli.evidence_checkpoints import read_held
+
+    file = Path(since)
+    return read_held(file) if since and file.is_file() else None
+
+
+@contextmanager
+def _written(out: Path) -> Iterator[IO[bytes]]:
+    """The file is there when it is whole, and not before."""
+    if out == Path("-"):
+        with tempfile.TemporaryFile() as spool:
+            yield spool
+            spool.seek(0)
+            while piece := spool.read(1 << 20):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        return
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    except OSError as error:
+        raise Failed(f"cannot write {out}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(out)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,176 @@
+"""`roost evidence checkpoint`, `checkpoints` and `audit`: what was on record when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from roost.cli.errors import ERROR, Failed
+from roost.cli.options import Json
+from roost.cli.output import json_line, note, one_line, table
+from roost.cli.store import with_store
+from roost.engine.ports import Checkpoint, CheckpointBusy, Store
+from roost.protocol.codec import encode
+from roost.settings import Settings
+
+if TYPE_CHECKING:
+    from roost.evidence.checkpoint import Statement
+    from roost.evidence.checkpoint_audit import Audit
+    from roost.identity.verifying import Jwk
+
+UNJUDGED = 2
+MAX_FILE = 1 << 20
+
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; stdout by default.", show_default=False)
+]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, the newest.")]
+Held = Annotated[Path, typer.Option("--since", metavar="FILE", help="The checkpoint that you hold.")]
+Trust = Annotated[
+    Path | None, typer.Option("--trust", metavar="JWKS", help="Keys of the host, from a source that you rely on.")
+]
+
+
+def checkpoint(out: Out = None, **flags: Any) -> None:
+    """Make a checkpoint of all tasks now, and give it out: keep it where the host cannot reach it."""
+    from roost.cli.keys import keyring
+    from roost.evidence.checkpoint import make
+    from roost.identity.keys import NoKey
+
+    async def work(store: Store, settings: Settings) -> Checkpoint:
+        try:
+            made = await make(store, keyring(store, settings))
+        except (CheckpointBusy, NoKey) as error:
+            raise Failed(str(error)) from None
+        assert made is not None
+        return made
+
+    made = with_store(flags, work)
+    if out is None:
+        json_line(made.statement)
+        return
+    try:
+        out.write_bytes(made.statement + b"\n")
+    except OSError as error:
+        raise Failed(f"cannot write {out}: {error.strerror}") from None
+    print(f"{out} holds checkpoint {made.number}")
+
+
+def checkpoints(limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
+    """The checkpoints, the newest first."""
+    from roost.evidence.checkpoint import BadCheckpoint, read_statement
+
+    async def work(store: Store, settings: Settings) -> list[Checkpoint]:
+        found: list[Checkpoint] = []
+        number = 0
+        while some := await store.read_checkpoints(number, 1000):
+            found = [*found, *some][-limit:]
+            number = some[-1].number
+        return found[::-1]
+
+    found = with_store(flags, work)
+    if as_json:
+        json_line(b'{"items":[%b]}' % b",".join(one.statement for one in found))
+        return
+    rows = []
+    for one in found:
+        try:
+            said = read_statement(one.statement)
+            rows.append([str(said.number), said.time, str(said.count), said.root])
+        except BadCheckpoint as error:
+            rows.append([str(one.number), "?", "?", str(error)])
+    if rows:
+        table(("NUMBER", "TIME", "TASKS", "ROOT"), rows)
+    else:
+        note("none yet: `roost evidence checkpoint` makes one, and a host does every checkpoint_s seconds")
+
+
+def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any) -> None:
+    """Look for edits of the journal that were made after a checkpoint that you hold, and name them.
+
+    Exit code 0: none found. 1: the journal was edited. 2: it cannot be judged.
+    """
+    from msgspec import json, to_builtins
+
+    from roost.evidence.checkpoint import signer_of
+    from roost.evidence.checkpoint_audit import BLIND
+    from roost.evidence.checkpoint_audit import audit as look
+    from roost.evidence.keys import BadSignature
+    from roost.identity.keys import EVIDENCE
+
+    held = read_held(since)
+    trusted = None if trust is None else read_trust(trust)
+    if trusted is not None:
+        try:
+            signer_of(held, trusted)
+        except BadSignature as error:
+            raise Failed(f"{since}: no key that you gave has signed it: {error}") from None
+
+    async def work(store: Store, settings: Settings) -> Audit:
+        stored = [json.decode(key.public) for key in (await store.read_identities(0)).keys if key.agent == EVIDENCE]
+        return await look(store, held, stored if trusted is None else trusted)
+
+    try:
+        found = with_store(flags, work)
+    except Failed as error:
+        raise Failed(f"it cannot be judged: {error}", UNJUDGED) from None
+    if as_json:
+        outcome = "sound" if found.sound else "edited"
+        blind = {"cannot_detect": BLIND, "anchored": trusted is not None}
+        json_line(encode({"outcome": outcome, **to_builtins(found), **blind}))
+    else:
+        for line in _lines(found, held, anchored=trusted is not None):
+            print(one_line(line))
+    raise typer.Exit(0 if found.sound else ERROR)
+
+
+def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
+    from roost.evidence.checkpoint_audit import BLIND
+
+    for fault in found.faults:
+        yield fault.text()
+    if found.more:
+        yield f"and {found.more} more"
+    for stone in found.pruned:
+        proof = "" if stone.proven else "; it had gone on after its last checkpoint, so its end is not proven"
+        yield f"task {stone.task}: pruned after entry {stone.seq}{proof}"
+    if found.more_pruned:
+        yield f"and {found.more_pruned} more were pruned"
+    yield f"{found.checkpoints} checkpoints, {found.tasks} tasks in them, {found.entries} entries, {found.newer} newer"
+    anchor = "keys that you gave" if anchored else "not anchored"
+    yield f"signed by {', '.join(found.signers) or 'nobody'}, {anchor}"
+    for text in BLIND:
+        yield f"not detectable: {text}"
+    if found.sound:
+        yield f"no edit found since checkpoint {held.number} of {held.time}"
+    else:
+        yield f"the journal was edited after checkpoint {held.number} of {held.time}"
+
+
+def read_held(file: Path) -> Statement:
+    from roost.evidence.checkpoint import BadCheckpoint, read_statement
+
+    try:
+        return read_statement(_read(file).strip())
+    except BadCheckpoint as error:
+        raise Failed(f"{file}: {error}", UNJUDGED) from None
+
+
+def read_trust(file: Path) -> list[Jwk]:
+    from roost.identity.verifying import Unverifiable, read_jwks
+
+    try:
+        return read_jwks(_read(file))
+    except Unverifiable as error:
+        raise Failed(f"{file}: {error}", UNJUDGED) from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_FILE)
+    except OSError as error:
+        raise Failed(f"cannot read {file}: {error.strerror}", UNJUDGED) from None

@@ -1,0 +1,54 @@
+"""CancelTask."""
+
+from __future__ import annotations
+
+import uuid
+
+from roost.conform.case import Case, settled, state
+from roost.conform.check import ONCE, check
+from roost.conform.outcome import Failed, Unjudged
+from roost.protocol.errors import TaskNotCancelable, TaskNotFound
+from roost.protocol.types import TaskState
+
+
+@check(
+    "cancel.task",
+    "A task that waits can be canceled",
+    "3.1.5",
+    also="cancel_task_transitions_to_canceled",
+)
+async def task(x: Case) -> None:
+    waiting = await x.paused()
+    found = await x.ok("CancelTask", {"id": waiting["id"]})
+    if found.get("id") != waiting["id"]:
+        raise Failed(found, f"the task {waiting['id']}")
+    await x.until(waiting["id"], "CANCELED", lambda one: state(one) is TaskState.CANCELED)
+
+
+@check("cancel.unknown", "Canceling a task that there is not is TaskNotFound", "3.1.5")
+async def unknown(x: Case) -> None:
+    await x.refused("CancelTask", {"id": str(uuid.uuid4())}, TaskNotFound)
+
+
+@check("cancel.ended", "Canceling a task that is over is TaskNotCancelable", "3.1.5")
+async def ended(x: Case) -> None:
+    found = await x.ended()
+    await x.refused("CancelTask", {"id": found["id"]}, TaskNotCancelable)
+
+
+@check("cancel.stays", "A canceled task stays canceled, and its work stops", "3.1.5", on=ONCE)
+async def stays(x: Case) -> None:
+    """Seen: the agent worked on, and its end overwrote the cancel."""
+    hint, _ = await x.slow()
+    begun = await x.send(hint, wait=False)
+    if settled(begun):
+        raise Unjudged("the task was over before it could be canceled")
+    await x.ok("CancelTask", {"id": begun["id"]})
+    at_once = await x.until(begun["id"], "CANCELED", lambda one: state(one) is TaskState.CANCELED)
+    other = await x.send(hint, wait=False)
+    await x.until(other["id"], "an end", settled)  # the one that was canceled would have come to its own before
+    later = await x.ok("GetTask", {"id": begun["id"]})
+    if state(later) is not TaskState.CANCELED:
+        raise Failed(later, "the task is still TASK_STATE_CANCELED when its work would have ended")
+    if later.get("artifacts") != at_once.get("artifacts"):
+        raise Failed(later, "no work after the cancel: the artifacts are as they were")

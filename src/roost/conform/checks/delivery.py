@@ -1,0 +1,153 @@
+"""Push notifications as they arrive, at a webhook on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from roost.conform import story
+from roost.conform.case import Case, valid
+from roost.conform.check import BEYOND, ONCE, check
+from roost.conform.client import Event
+from roost.conform.outcome import Failed, Skipped
+from roost.conform.receiver import Call, Receiver, receiving
+from roost.protocol.states import SETTLED, TERMINAL
+from roost.protocol.types import StreamResponse, TaskState
+
+PUSH = "pushNotifications"
+NOTIFICATION = "token-of-conform"
+CREDENTIALS = "credentials-of-conform"
+
+
+def over(calls: list[Call]) -> bool:
+    """Somebody was told that the task has ended, or waits."""
+    return any(_state(call) in SETTLED for call in calls)
+
+
+def _state(call: Call) -> TaskState | None:
+    found = call.json.get("statusUpdate") or call.json.get("task") or {}
+    try:
+        return TaskState(found["status"]["state"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@asynccontextmanager
+async def webhook(x: Case) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
+    """A receiver, and the configuration of a message that names it. Skipped if the host may not call it."""
+    try:
+        async with receiving(x.target.options.receiver) as receiver:
+            authentication = {"scheme": "Bearer", "credentials": CREDENTIALS}
+            config = {"url": receiver.url, "token": NOTIFICATION, "authentication": authentication}
+            probe = await x.call(
+                "SendMessage",
+                {"message": x.hints.plain.message(), "configuration": {"taskPushNotificationConfig": config}},
+            )
+            if probe.problem is not None:
+                raise Skipped(f"the host does not take the webhook {receiver.url}: allow it, or give --receiver")
+            yield receiver, {"taskPushNotificationConfig": config}
+    except OSError as error:
+        raise Skipped(f"there can be no webhook at {x.target.options.receiver}: {error}") from None
+
+
+async def delivered(x: Case) -> list[Call]:
+    """What a webhook gets of one task, once for all checks."""
+    if "delivered" not in x.target.learned:
+        async with webhook(x) as (receiver, configuration):
+            await receiver.until(over, x.limit)
+            receiver.calls.clear()
+            hint = x.hints.chunks or x.hints.plain
+            result = await x.prepared("SendMessage", {"message": hint.message(), "configuration": configuration})
+            if "task" not in result:
+                raise Skipped("the agent answers with a message, and makes no task")
+            task = result["task"]["id"]
+            await receiver.until(lambda calls: over(_of(task, calls)), x.limit)
+            x.target.learned["delivered"] = _of(task, receiver.calls)
+    found: list[Call] = x.target.learned["delivered"]
+    return found
+
+
+async def arrived(x: Case) -> list[Call]:
+    """At least one."""
+    calls = await delivered(x)
+    if not calls:
+        raise Skipped("nothing was delivered")
+    return calls
+
+
+def _of(task: str, calls: list[Call]) -> list[Call]:
+    return [call for call in calls if _task(call) == task]
+
+
+def _task(call: Call) -> str:
+    for name in ("task", "statusUpdate", "artifactUpdate"):
+        one = call.json.get(name)
+        if isinstance(one, dict):
+            return str(one.get("id" if name == "task" else "taskId"))
+    return ""
+
+
+@check("push.delivered", "A webhook is told of a task, up to its end", "4.3.3", PUSH, on=ONCE)
+async def arrive(x: Case) -> None:
+    calls = await delivered(x)
+    if not over(calls):
+        seen = [call.body.decode("utf-8", "replace") for call in calls]
+        raise Failed(seen or "nothing came", f"the state at which the task ends or waits, within {x.limit:g} s")
+
+
+@check("push.payload", "What is delivered is a StreamResponse", "4.3.3", PUSH, on=ONCE)
+async def payload(x: Case) -> None:
+    for call in await arrived(x):
+        valid(StreamResponse, call.json, "a StreamResponse")
+        story.kind(Event(None, call.json))
+
+
+@check("push.order", "Notifications come in the order of the events", "3.5.2", PUSH, on=ONCE)
+async def order(x: Case) -> None:
+    calls = await arrived(x)
+    before: TaskState | None = None
+    for now in filter(None, map(_state, calls)):
+        if before is not None and now is not before and (before in TERMINAL or now is TaskState.SUBMITTED):
+            raise Failed(story.told([Event(None, call.json) for call in calls]), f"no {now} after {before}")
+        before = now
+
+
+@check("push.credentials", "A notification carries the credentials of its config", "4.3.3", PUSH, on=ONCE)
+async def credentials(x: Case) -> None:
+    for call in await arrived(x):
+        if call.headers.get("authorization") != f"Bearer {CREDENTIALS}":
+            raise Failed(
+                {"authorization": call.headers.get("authorization")}, "Authorization: Bearer and the credentials"
+            )
+
+
+@check("push.token", "A notification carries the token of its config", "4.3.1", PUSH, on=ONCE, level=BEYOND)
+async def token(x: Case) -> None:
+    for call in await arrived(x):
+        if NOTIFICATION not in call.headers.values():
+            raise Failed(call.headers, "X-A2A-Notification-Token with the token")
+
+
+@check(
+    "push.slow", "A webhook that is slow does not hold up the stream", "3.5.1", PUSH, "streaming", on=ONCE, level=BEYOND
+)
+async def slow(x: Case) -> None:
+    """Seen: a host that waited for every webhook before it fed the stream."""
+    async with webhook(x) as (receiver, configuration):
+        receiver.hold()
+        hint = x.hints.chunks or x.hints.plain
+        params = {"message": hint.message(), "configuration": configuration}
+        reading = asyncio.ensure_future(x.all_events("SendStreamingMessage", params))
+        done, _ = await asyncio.wait({reading}, timeout=min(x.limit / 2, 3.0))
+        receiver.release()
+        try:
+            events = await reading
+        except Failed:
+            events = []
+        if not done:
+            raise Failed(
+                f"no end of the stream while the webhook did not answer; then {story.told(events)}",
+                "a stream that comes to its end while a webhook has not answered yet",
+            )

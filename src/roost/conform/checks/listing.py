@@ -1,0 +1,112 @@
+"""ListTasks: every task once, the newest first, and an end."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from roost.conform.case import Case, state, valid
+from roost.conform.check import HTTP, check
+from roost.conform.outcome import Failed, Skipped
+from roost.protocol.types import ListTasksResponse
+
+TASKS = 3
+MOST_PAGES = 10
+
+
+async def context(x: Case) -> tuple[str, list[str]]:
+    """A context of its own with a few tasks."""
+    key = f"listed {x.client.name}"
+    if key not in x.target.learned:
+        first = await x.send(x.hints.artifact, contextId=str(uuid.uuid4()))
+        more = [await x.send(x.hints.artifact, contextId=first["contextId"]) for _ in range(TASKS - 1)]
+        if {task["contextId"] for task in more} != {first["contextId"]}:
+            raise Skipped("the host does not keep several tasks in one context")
+        x.target.learned[key] = first["contextId"], [first["id"], *(task["id"] for task in more)]
+    found: tuple[str, list[str]] = x.target.learned[key]
+    return found
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [task.get("id", "") for task in page.get("tasks", [])]
+
+
+@check("list.shape", "A listing has tasks, nextPageToken, pageSize and totalSize", "3.1.4", on=HTTP)
+async def shape(x: Case) -> None:
+    where, made = await context(x)
+    page = await x.ok("ListTasks", {"contextId": where})
+    valid(ListTasksResponse, page, "a ListTasksResponse")
+    absent = [name for name in ("tasks", "nextPageToken", "pageSize", "totalSize") if name not in page]
+    if absent:
+        raise Failed(page, f"{', '.join(absent)}, which must always be there")
+    if page["totalSize"] != len(made):
+        raise Failed(page, f"totalSize {len(made)}")
+
+
+@check("list.context", "A listing by contextId has the tasks of that context and no others", "3.1.4")
+async def by_context(x: Case) -> None:
+    where, made = await context(x)
+    page = await x.ok("ListTasks", {"contextId": where})
+    if sorted(ids(page)) != sorted(made):
+        raise Failed(page, f"the tasks {', '.join(sorted(made))}")
+
+
+@check("list.status", "A listing by status has only tasks in that state", "3.1.4")
+async def by_status(x: Case) -> None:
+    where, made = await context(x)
+    now = state(await x.get(made[0]))
+    page = await x.ok("ListTasks", {"contextId": where, "status": str(now)})
+    if made[0] not in ids(page) or any(state(task) is not now for task in page["tasks"]):
+        raise Failed(page, f"the tasks that are {now}")
+    other = await x.ok("ListTasks", {"contextId": where, "status": "TASK_STATE_AUTH_REQUIRED"})
+    if other.get("tasks"):
+        raise Failed(other, "no tasks: none is TASK_STATE_AUTH_REQUIRED")
+
+
+@check("list.order", "The task that changed last comes first", "3.1.4")
+async def order(x: Case) -> None:
+    where, _ = await context(x)
+    page = await x.ok("ListTasks", {"contextId": where})
+    times = [task["status"].get("timestamp", "") for task in page.get("tasks", [])]
+    if times != sorted(times, reverse=True):
+        raise Failed(times, "timestamps that descend")
+
+
+@check("list.paging", "Paging comes to its end, with every task once", "3.1.4")
+async def paging(x: Case) -> None:
+    where, made = await context(x)
+    seen: list[str] = []
+    token = ""
+    for _ in range(MOST_PAGES):
+        asked = {"contextId": where, "pageSize": 1, **({"pageToken": token} if token else {})}
+        page = await x.ok("ListTasks", asked)
+        if len(ids(page)) > 1:
+            raise Failed(page, "at most pageSize tasks on a page")
+        seen += ids(page)
+        token = page.get("nextPageToken") or ""
+        if not token:
+            break
+    else:
+        raise Failed(f"{MOST_PAGES} pages, and still a nextPageToken", f"an end after {len(made)} tasks")
+    if sorted(seen) != sorted(made):
+        raise Failed(seen, f"each of {', '.join(made)}, once")
+
+
+@check("list.artifacts", "Artifacts are listed only where they are asked for", "3.1.4")
+async def artifacts(x: Case) -> None:
+    where, made = await context(x)
+    plain = await x.ok("ListTasks", {"contextId": where})
+    if any("artifacts" in task for task in plain.get("tasks", [])):
+        raise Failed(plain, "tasks without the field artifacts")
+    if not (await x.get(made[0])).get("artifacts"):
+        return
+    whole = await x.ok("ListTasks", {"contextId": where, "includeArtifacts": True})
+    if not all(task.get("artifacts") for task in whole.get("tasks", [])):
+        raise Failed(whole, "tasks with their artifacts")
+
+
+@check("list.bad-token", "A pageToken that is none is refused", "3.3.2")
+async def bad_token(x: Case) -> None:
+    answer = await x.call("ListTasks", {"pageToken": "not-a-token-of-this-host"})
+    if answer.problem is None or answer.problem.code in (500, -32603, "INTERNAL", "UNKNOWN"):
+        raise Failed(answer.seen, "an error that says that the client is wrong")

@@ -1,0 +1,106 @@
+"""The dialect of agentic-sandbox: what hosts of that kind declare beside A2A."""
+
+from __future__ import annotations
+
+from roost.conform.case import Case
+from roost.conform.check import BEYOND, HTTP, ONCE, check
+from roost.conform.client import EXTENSIONS
+from roost.conform.needs import EXTENSION, HITL_PROMPT, MULTI_TENANT, PTY, RUNTIME
+from roost.conform.outcome import Failed, Skipped
+from roost.protocol.errors import InvalidParams
+
+V1 = "/api/v1/agents"
+V1_HEADERS = ("sunset", "deprecation", "link")
+
+
+@check(
+    "tenants.echo",
+    "A task says which tenant it is of",
+    MULTI_TENANT,
+    EXTENSION + MULTI_TENANT,
+    also="tenant_id_echoed_in_get_task",
+)
+async def echo(x: Case) -> None:
+    headers = {EXTENSIONS: MULTI_TENANT}
+    message = x.hints.plain.message(metadata={"tenant_id": "default"})
+    result = await x.ok("SendMessage", {"message": message}, headers)
+    task = await x.ok("GetTask", {"id": result["task"]["id"]}, headers)
+    if (task.get("metadata") or {}).get("tenant_id") != "default":
+        raise Failed(task, "metadata.tenant_id: default")
+
+
+@check(
+    "tenants.malformed",
+    "A tenant_id that cannot be one is InvalidParams",
+    MULTI_TENANT,
+    EXTENSION + MULTI_TENANT,
+    also="tenant_id_invalid_charset_rejected",
+)
+async def malformed(x: Case) -> None:
+    message = x.hints.plain.message(metadata={"tenant_id": "../other tenant"})
+    await x.refused("SendMessage", {"message": message}, InvalidParams, headers={EXTENSIONS: MULTI_TENANT})
+
+
+@check(
+    "hitl.prompt",
+    "A task that waits says what it asks for",
+    HITL_PROMPT,
+    EXTENSION + HITL_PROMPT,
+    also="input_required_carries_envelope_when_activated",
+)
+async def prompt(x: Case) -> None:
+    if x.hints.pause is None:
+        raise Skipped("nobody says how to make this agent ask for input: give --profile or --agent-hints")
+    result = await x.ok("SendMessage", {"message": x.hints.pause.message()}, {EXTENSIONS: HITL_PROMPT})
+    metadata = result.get("task", {}).get("status", {}).get("message", {}).get("metadata", {})
+    found = metadata.get(HITL_PROMPT, {})
+    if not {"prompt_id", "prompt", "response_schema"} <= found.keys():
+        raise Failed(metadata, "prompt_id, prompt and response_schema")
+
+
+@check(
+    "runtime.keys",
+    "A task says where it runs",
+    RUNTIME,
+    EXTENSION + RUNTIME,
+    also="task_metadata_carries_runtime_keys_when_activated",
+)
+async def runtime(x: Case) -> None:
+    result = await x.ok("SendMessage", {"message": x.hints.plain.message()}, {EXTENSIONS: RUNTIME})
+    metadata = result.get("task", {}).get("metadata", {})
+    if not {"runtime.instance_id", "runtime.kind"} <= metadata.keys():
+        raise Failed(metadata, "runtime.instance_id and runtime.kind")
+
+
+@check(
+    "v1.sunset",
+    "Paths of v1 say when they end",
+    "agentic-sandbox v1",
+    on=ONCE,
+    level=BEYOND,
+    also="deprecated_v1_path_emits_sunset_header",
+)
+async def sunset(x: Case) -> None:
+    headers = {"Authorization": f"Bearer {x.client.token}"} if x.client.token else {}
+    reply = await x.target.http.fetch("GET", x.target.origin + V1, headers)
+    if reply.status == 404 and "sunset" not in reply.headers:
+        raise Skipped(f"there is no {V1}")
+    absent = [name for name in V1_HEADERS if name not in reply.headers]
+    if absent:
+        raise Failed(dict(reply.headers), f"the headers {', '.join(absent)}")
+
+
+@check("terminal.attach", "A terminal refuses a subprotocol that it does not speak", PTY, EXTENSION + PTY, on=HTTP[1:])
+async def terminal(x: Case) -> None:
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "cm9vc3QtY29uZm9ybS0wMQ==",
+        "Sec-WebSocket-Protocol": "of-nobody",
+    }
+    if x.client.token:
+        headers["Authorization"] = f"Bearer {x.client.token}"
+    reply = await x.target.http.fetch("GET", f"{x.target.base}/sessions/conform/attach", headers)
+    if reply.status not in (400, 404):
+        raise Failed(reply.seen(), "400 unsupported_subprotocol, or 404 where there is no such session")

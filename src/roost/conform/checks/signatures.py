@@ -1,0 +1,84 @@
+"""Signatures of the card. Whose the keys are is another question: see `roost card verify --trust`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import urlsplit
+
+from roost.conform.case import Case
+from roost.conform.check import ONCE, SHOULD, check
+from roost.conform.outcome import Failed, Skipped, Unjudged
+from roost.conform.target import Target
+from roost.identity.verifying import Fault, Jwk, Unverifiable, Verdict, key_urls, read_card, read_jwks, verify
+
+ELSEWHERE = "the keys are not where the card is: they are not fetched"
+
+
+async def keys(target: Target) -> list[Jwk]:
+    """Those at the card's own origin."""
+    places = key_urls(read_card(target.reply.body)) or [f"{target.base}/.well-known/jwks.json"]
+    found: list[Jwk] = []
+    for place in places:
+        if f"{urlsplit(place).scheme}://{urlsplit(place).netloc}" != target.origin:
+            continue
+        reply = await target.http.fetch("GET", place)
+        if reply.status == 200:
+            found += read_jwks(reply.body)
+    return found
+
+
+async def verdicts(target: Target) -> list[Verdict]:
+    try:
+        found = await keys(target)
+        if not found:
+            raise Unjudged(ELSEWHERE)
+        return verify(target.reply.body, found)
+    except Unverifiable as error:
+        raise Failed(str(error), "a signed card, and a key set, as section 8.4 has them") from None
+
+
+@check("signatures.valid", "A signature of the card fits it", "8.4.3", "signatures", on=ONCE)
+async def is_valid(x: Case) -> None:
+    found = await verdicts(x.target)
+    known = [one for one in found if one.fault is not Fault.UNKNOWN_KEY]
+    if not known:
+        raise Unjudged("the keys that signed the card are not at hand")
+    if not any(one.valid for one in known) or any(one.fault is Fault.MISMATCH for one in known):
+        seen = [f"{one.kid}: {one.why or 'valid'}" for one in found]
+        raise Failed(seen, "the card was not changed after it was signed")
+
+
+@check("signatures.cover", "What the card says is signed, all of it", "8.4.1", "signatures", on=ONCE, level=SHOULD)
+async def cover(x: Case) -> None:
+    good = [one for one in await verdicts(x.target) if one.valid]
+    if not good:
+        raise Skipped("no signature is valid")
+    left = set.intersection(*({*one.uncovered} for one in good))
+    if left:
+        raise Failed(sorted(left), "no field that none of the signatures covers")
+
+
+@check("signatures.notice", "A changed card no longer fits its signatures", "8.4.3", "signatures", on=ONCE)
+async def notice(x: Case) -> None:
+    """A signature over less than the card would not."""
+    good = [one for one in await verdicts(x.target) if one.valid]
+    if not good:
+        raise Skipped("no signature is valid")
+    changed = dict(x.target.document)
+    changed["description"] = f"{changed.get('description')} (changed)"
+    if any(one.valid for one in verify(json.dumps(changed).encode(), await keys(x.target))):
+        raise Failed("a card with another description is valid too", "signatures are over the whole card")
+
+
+@check("signatures.header", "The protected header of a signature has alg, typ and kid", "8.4.2", "signatures", on=ONCE)
+async def header(x: Case) -> None:
+    for entry in x.target.document["signatures"]:
+        try:
+            text = entry["protected"]
+            found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            complete = isinstance(found, dict) and found.get("alg") not in (None, "none") and bool(found.get("kid"))
+        except (KeyError, TypeError, ValueError):
+            complete = False
+        if not complete:
+            raise Failed(entry, "alg, which is not none, and kid")

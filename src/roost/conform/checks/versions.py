@@ -1,0 +1,69 @@
+"""Negotiation of the protocol's version."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from roost.conform.case import Case
+from roost.conform.check import HTTP, ONCE, SHOULD, check
+from roost.conform.client import VERSION
+from roost.conform.outcome import Failed, Skipped
+from roost.conform.target import host_of
+from roost.protocol.errors import VersionNotSupported
+
+
+@check("version.current", "Version 1.0 is spoken", "3.6.2")
+async def current(x: Case) -> None:
+    await x.ok("SendMessage", {"message": x.hints.plain.message()}, {VERSION: "1.0"})
+
+
+@check("version.unknown", "A version that there is not is VersionNotSupported", "3.6.2")
+async def unknown(x: Case) -> None:
+    await x.refused("SendMessage", {"message": x.hints.plain.message()}, VersionNotSupported, headers={VERSION: "99.0"})
+
+
+@check("version.absent", "A request without a version is one of 0.3", "3.6.2")
+async def absent(x: Case) -> None:
+    answer = await x.call("ListTasks", {}, {VERSION: None})
+    legacy = [one.protocol_binding for one in x.target.legacy]
+    if answer.problem is None and x.client.name not in legacy:
+        raise Failed(answer.seen, "VERSION_NOT_SUPPORTED: the card names no interface of 0.3")
+    if x.client.name not in legacy:
+        x.is_refusal(answer, "ListTasks", VersionNotSupported)
+
+
+@check("version.patch", "A patch number does not matter", "3.6")
+async def patch(x: Case) -> None:
+    await x.ok("SendMessage", {"message": x.hints.plain.message()}, {VERSION: "1.0.1"})
+
+
+@check("version.query", "The version may be a parameter of the request", "3.6.1", on=HTTP[1:], level=SHOULD)
+async def query(x: Case) -> None:
+    method, url, body = x.http.request("ListTasks", {VERSION: "1.0"})
+    headers = {"Authorization": f"Bearer {x.client.token}"} if x.client.token else {}
+    reply = await x.target.http.fetch(method, url, headers, body)
+    if reply.status != 200:
+        raise Failed(reply.seen(), f"the same as with the header {VERSION}: 1.0")
+
+
+@check("version.old", "An interface of 0.3 speaks 0.3", "3.6.2", "0.3", on=ONCE)
+async def old(x: Case) -> None:
+    here = host_of(x.target.url)
+    found = [one for one in x.target.legacy if one.protocol_binding == "JSONRPC" and host_of(one.url) == here]
+    if not found:
+        raise Skipped("only JSON-RPC of 0.3 on the card's own host is judged")
+    message = {
+        "kind": "message",
+        "messageId": str(uuid.uuid4()),
+        "role": "user",
+        "parts": [{"kind": "text", "text": "hello"}],
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
+    headers = {"Content-Type": "application/json"}
+    if x.client.token:
+        headers["Authorization"] = f"Bearer {x.client.token}"
+    reply = await x.target.http.fetch("POST", found[0].url, headers, json.dumps(body).encode())
+    answer = reply.json("a JSON-RPC response")
+    if not isinstance(answer, dict) or answer.get("result", {}).get("kind") not in ("task", "message"):
+        raise Failed(reply.seen(), "a result of the kind task or message, as 0.3 has it")

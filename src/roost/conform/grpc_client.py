@@ -1,0 +1,158 @@
+"""The gRPC binding (section 10), on the stubs of a2a-sdk. Needs the extra `grpc`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.status_pb2 import Status
+
+from roost.conform.client import ERROR_INFO, Answer, Client, Event, JSONObject, Problem, Stream
+from roost.conform.outcome import Unjudged
+from roost.conform.wire import MAX_BODY, MAX_EVENTS, NoAnswer
+from roost.protocol.errors import A2AError
+from roost.protocol.types import AgentInterface
+
+SERVICE = pb.DESCRIPTOR.services_by_name["A2AService"]
+METHODS = {method.name: method for method in SERVICE.methods}
+DETAILS = "grpc-status-details-bin"
+NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+
+
+class Grpc(Client):
+    name = "GRPC"
+
+    def __init__(self, interface: AgentInterface, token: str, limit: float, secure: bool) -> None:
+        super().__init__(interface, token)
+        self.limit = limit
+        place = interface.url.partition("://")[2].rstrip("/") or interface.url
+        options = [("grpc.max_receive_message_length", MAX_BODY), ("grpc.use_local_subchannel_pool", 1)]
+        if secure or interface.url.startswith(("https:", "grpcs:")):
+            own = os.environ.get("SSL_CERT_FILE")
+            roots = Path(own).read_bytes() if own else None
+            self.channel = grpc.aio.secure_channel(place, grpc.ssl_channel_credentials(roots), options)
+        else:
+            self.channel = grpc.aio.insecure_channel(place, options)
+
+    def code(self, error: type[A2AError]) -> int | str:
+        return error.grpc
+
+    async def close(self) -> None:
+        await self.channel.close()
+
+    async def call(
+        self,
+        operation: str,
+        params: JSONObject,
+        headers: Mapping[str, str | None] | None = None,
+        token: str | None = None,
+    ) -> Answer:
+        request, kind = self._request(operation, params)
+        method: Any = self.channel.unary_unary(
+            f"/{SERVICE.full_name}/{operation}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=kind.FromString,
+        )
+        try:
+            answer = await method(request, metadata=self._metadata(headers, token), timeout=self.limit)
+        except grpc.aio.AioRpcError as error:
+            return self._problem(operation, error)
+        except TypeError as error:
+            raise NoAnswer(str(error), "a protobuf message of the method's type") from None
+        found: JSONObject = MessageToDict(answer)
+        return Answer(found, None, {}, 0, str(found)[:4000])
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        operation: str,
+        params: JSONObject,
+        headers: Mapping[str, str | None] | None = None,
+        token: str | None = None,
+    ) -> AsyncIterator[Stream]:
+        request, kind = self._request(operation, params)
+        method: Any = self.channel.unary_stream(
+            f"/{SERVICE.full_name}/{operation}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=kind.FromString,
+        )
+        call = method(request, metadata=self._metadata(headers, token), timeout=self.limit)
+        try:
+            first = await call.read()
+        except grpc.aio.AioRpcError as error:
+            yield Stream(self._problem(operation, error), self._rest(operation, call, None))
+            return
+        try:
+            yield Stream(None, self._rest(operation, call, first))
+        finally:
+            call.cancel()
+            await asyncio.sleep(0)
+
+    async def _rest(self, operation: str, call: Any, first: Any) -> AsyncIterator[Event]:
+        message, events = first, 0
+        while message is not None and message is not grpc.aio.EOF:
+            events += 1
+            if events > MAX_EVENTS:
+                raise NoAnswer(f"more than {MAX_EVENTS} events", "a stream that ends")
+            yield Event(None, MessageToDict(message))
+            try:
+                message = await call.read()
+            except grpc.aio.AioRpcError as error:
+                self._problem(operation, error)
+                raise NoAnswer(
+                    f"{operation}: the stream broke off: {error.code().name}", "a stream that ends"
+                ) from None
+
+    def _request(self, operation: str, params: JSONObject) -> tuple[Any, Any]:
+        method = METHODS[operation]
+        tenant = {"tenant": self.interface.tenant} if self.interface.tenant else {}
+        try:
+            request = ParseDict({**tenant, **params}, getattr(pb, method.input_type.name)())
+        except ParseError as error:
+            raise Unjudged(f"protobuf cannot say this: {error}") from None
+        kinds = {"Empty": _Nothing}
+        return request, kinds.get(method.output_type.name) or getattr(pb, method.output_type.name)
+
+    def _metadata(self, headers: Mapping[str, str | None] | None, token: str | None) -> tuple[tuple[str, str], ...]:
+        return tuple((name.lower(), value) for name, value in self._headers(headers, token).items())
+
+    def _problem(self, operation: str, error: grpc.aio.AioRpcError) -> Answer:
+        code, text = error.code(), error.details() or ""
+        if code in NO_ANSWER:
+            raise NoAnswer(f"{operation}: {code.name}: {text}", "an answer in time")
+        details: list[JSONObject] = []
+        trailers = dict(error.trailing_metadata() or ())
+        raw = trailers.get(DETAILS)
+        if isinstance(raw, bytes):
+            details = _details(raw)
+        return Answer(None, Problem(code.name, text, details), {}, 0, f"{code.name}: {text} {details}"[:4000])
+
+
+def _details(raw: bytes) -> list[JSONObject]:
+    try:
+        status = Status.FromString(raw)
+    except Exception:  # protobuf has several kinds of its own
+        return []
+    found: list[JSONObject] = []
+    for detail in status.details:
+        info, bad = ErrorInfo(), BadRequest()
+        if detail.Unpack(info):
+            found.append({"@type": ERROR_INFO, "reason": info.reason, "domain": info.domain})
+        elif detail.Unpack(bad):
+            found.append({"@type": BAD_REQUEST})
+    return found
+
+
+class _Nothing:
+    @staticmethod
+    def FromString(_: bytes) -> pb.AgentCard:  # noqa: N802
+        return pb.AgentCard()

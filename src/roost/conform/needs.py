@@ -1,0 +1,43 @@
+"""What a check needs before it makes sense, and the reason to give where it is not there."""
+
+from __future__ import annotations
+
+from roost.conform.target import Target
+
+CAPABILITIES = ("streaming", "pushNotifications", "extendedAgentCard")
+EXTENSION = "ext:"
+
+STREAM_RESUME = "urn:roost:a2a:stream-resume:v1"
+_SANDBOX = "https://agentic-sandbox.aiwg.io/extensions/"
+IDEMPOTENCY = f"{_SANDBOX}idempotency/v1"
+HITL_PROMPT = f"{_SANDBOX}hitl-prompt/v1"
+MULTI_TENANT = f"{_SANDBOX}multi-tenant/v1"
+RUNTIME = f"{_SANDBOX}runtime/v1"
+PTY = f"{_SANDBOX}pty-extensions/v1"
+
+
+def missing(target: Target, need: str) -> str | None:
+    """The reason to skip; None if it is there."""
+    if need.startswith("no "):
+        name = need.removeprefix("no ")
+        return f"the card declares {name}" if target.capability(name) else None
+    if need in CAPABILITIES:
+        return None if target.capability(need) else f"the card does not declare capabilities.{need}"
+    if need.startswith(EXTENSION):
+        uri = need.removeprefix(EXTENSION)
+        return None if uri in target.extensions() else f"the card does not declare the extension {uri}"
+    return {
+        "security": None if secured(target) else "the card asks for no credential",
+        "token": None if target.options.token else "no --token was given",
+        "token-b": None if target.options.token_b else "no --token-b was given, for a second caller",
+        "signatures": None if target.document.get("signatures") else "the card is not signed",
+        "two bindings": None if len(target.clients) > 1 else "the card names one binding that can be judged",
+        "0.3": None if target.legacy else "the card names no interface of A2A 0.3",
+        "restart": None
+        if target.options.restart
+        else "no --restart was given, that crashes the host and starts it again",
+    }[need]
+
+
+def secured(target: Target) -> bool:
+    return bool(target.document.get("securitySchemes")) and bool(target.document.get("securityRequirements"))

@@ -1,0 +1,22 @@
+"""What a checkpoint has of a task beyond its last entry."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from msgspec import json
+
+from roost.engine.ports import PRUNED, Leaf, NewTask, Scope, Tombstone
+from roost.protocol.entries import Entry
+
+
+def scope_digest(scope: Scope) -> bytes:
+    return sha256(json.encode(scope)).digest()
+
+
+def leaf_of(new: NewTask, last: Entry) -> Leaf:
+    return Leaf(new.id, last.seq, last.sub, last.chain, scope_digest(new.scope))
+
+
+def leaf_of_tombstone(stone: Tombstone) -> Leaf:
+    return Leaf(stone.task_id, stone.seq, PRUNED, stone.chain, scope_digest(stone.scope))

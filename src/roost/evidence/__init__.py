@@ -1,0 +1,1 @@
+"""What happened, as events that anyone can check: canonical events, bundles, verification."""

@@ -1,0 +1,309 @@
+"""Makes a bundle of tasks, in the room of a few entries whatever their number: a member is written to a file first."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping
+from hashlib import sha256
+from typing import IO, NamedTuple
+
+from msgspec import json, to_builtins
+
+from roost._version import VERSION
+from roost.engine.leaves import scope_digest
+from roost.engine.ports import NewTask, Store, Tombstone
+from roost.evidence import bundle
+from roost.evidence.bundle import Counts, Limits, Manifest, Member, Producer, Roots, header, padding
+from roost.evidence.bundle_canonical import canonical
+from roost.evidence.checkpoint_tree import Tree
+from roost.evidence.errors import EvidenceError
+from roost.evidence.events import Event, journal_events, rfc3339, text, word
+from roost.evidence.export_proofs import MOST_PROVEN, Held, proofs
+from roost.evidence.export_selection import Selection, picked, pruned
+from roost.evidence.keys import MANIFEST, signature
+from roost.identity.keys import Keyring
+from roost.protocol.canonical import jcs
+from roost.protocol.entries import Entry
+
+PAGE = 64
+"""Entries that are told before others have their turn."""
+COPY = 1 << 20
+HASH_AT = slice(len(b'{"assaycontenthash":"'), len(b'{"assaycontenthash":"sha256:') + 64)
+"""Where an event has its content hash."""
+LEVEL = 1
+"""Of compression: beyond it a bundle takes longer and is hardly smaller."""
+
+
+class TooMuch(Exception):
+    """The message says what to do."""
+
+
+class Source(NamedTuple):
+    store: Store
+    keyring: Keyring
+    cards: Mapping[str, bytes] = {}
+    """Signed cards, by agent; where there is no host, there are none."""
+
+
+async def export(source: Source, selection: Selection, out: IO[bytes], limits: Limits = Limits()) -> Manifest:  # noqa: B008
+    """Write the bundle to `out`. NothingFound or TooMuch, and nothing is written, if there is no bundle to make."""
+    with _Parts() as parts:
+        made = _Export(source, selection, limits, parts)
+        manifest = await made.collect()
+        sealed = jcs(to_builtins(manifest))
+        signed = jcs(await signature(source.keyring, sealed, MANIFEST))
+        await asyncio.to_thread(_write, out, sealed, signed, parts)
+    return manifest
+
+
+class _Part:
+    """A member that is being written."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # _Parts closes it
+        self.digest = sha256()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self.file.write(data)
+        self.digest.update(data)
+        self.size += len(data)
+
+    def line(self, data: bytes) -> None:
+        self.add(data + b"\n")
+
+    def member(self) -> Member:
+        return Member(self.name, self.digest.hexdigest(), self.size)
+
+
+class _Parts:
+    def __init__(self) -> None:
+        self.by_name: dict[str, _Part] = {}
+
+    def __enter__(self) -> _Parts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for part in self.by_name.values():
+            part.file.close()
+
+    def __getitem__(self, name: str) -> _Part:
+        if name not in self.by_name:
+            self.by_name[name] = _Part(name)
+        return self.by_name[name]
+
+    def in_order(self) -> list[_Part]:
+        return sorted(self.by_name.values(), key=lambda part: bundle.order(part.name))
+
+
+class _Export:
+    def __init__(self, source: Source, selection: Selection, limits: Limits, parts: _Parts) -> None:
+        self.store, self.keyring, self.cards = source
+        self.selection = selection
+        self.limits = limits
+        self.parts = parts
+        self.counts = Counts()
+        self.run = sha256()
+        self.heads = Tree()
+        self.held = Held()
+
+    async def collect(self) -> Manifest:
+        agents: set[str] = set()
+        for name in bundle.LINES:
+            self.parts[name].add(b"")
+        async for new in picked(self.store, self.selection):
+            agents.add(new.scope.agent)
+            await self._task(new)
+        async for stone in pruned(self.store, self.selection):
+            agents.add(stone.scope.agent)
+            self._tombstone(stone)
+        self._add_cards(agents)
+        for line in await proofs(self.store, self.held):
+            self.parts[bundle.PROOFS].line(line)
+            self.counts.proofs += 1
+        await self._checkpoints()
+        keys = await self.keyring.evidence_keys()
+        self.parts[bundle.KEYS].add(jcs({"keys": [json.decode(key.public) for key in keys]}))
+        return Manifest(
+            format=bundle.FORMAT,
+            profile=bundle.PROFILE,
+            producer=Producer("roost", VERSION),
+            signer=keys[0].kid,
+            redacted=bundle.REDACTED if self.selection.redact else [],
+            roots=Roots(f"sha256:{self.run.hexdigest()}", self.heads.root().hex()),
+            counts=self.counts,
+            members=[part.member() for part in self.parts.in_order()],
+        )
+
+    async def _task(self, new: NewTask) -> None:
+        last: Entry | None = None
+        told = 0
+        async for entries in _pages(self.store, new.id):
+            self.counts.events += len(entries)
+            if self.counts.events > self.limits.events:
+                raise TooMuch(
+                    f"there are more than {self.limits.events} entries: choose fewer tasks, or raise --max-events here"
+                    " and when the bundle is verified"
+                )
+            for entry in entries:
+                self._entry(new, entry, told)
+                told += 1
+            last = entries[-1]
+        if last is None:
+            return
+        self.counts.tasks += 1
+        whose = {} if self.selection.redact else {"owner": new.scope.owner, "tenant": new.scope.tenant}
+        line = jcs(
+            {
+                "agent": new.scope.agent,
+                "chain": last.chain.hex(),
+                "context": new.context_id,
+                "created": rfc3339(new.created),
+                "entries": told,
+                "scope": scope_digest(new.scope).hex(),
+                "seq": last.seq,
+                "sub": last.sub,
+                "task": new.id,
+                **whose,
+            }
+        )
+        self.heads.add(line)
+        self.parts[bundle.TASKS].line(line)
+        if self.counts.tasks <= MOST_PROVEN:
+            await self.held.look_up(self.store, new.id)
+        else:
+            self.held.clear()
+
+    def _entry(self, new: NewTask, entry: Entry, place: int) -> None:
+        event = self._event(new, entry, place)
+        shown = b"null" if event is None else event.line()
+        if event is not None:
+            self.run.update(shown[HASH_AT] + b"\n")
+        raw = _reference(entry.data, "redacted") if self.selection.redact else _raw(entry.data)
+        if event is not None and self.selection.redact:
+            shown = _without_data(event, shown)
+        line = _line(new, entry, shown, raw)
+        if len(line) > bundle.MAX_LINE or bundle.too_deep(line):
+            shown = b"null" if event is None else _without_data(event, event.line())
+            line = _line(new, entry, shown, raw)
+        if len(line) > bundle.MAX_LINE:
+            self._apart(entry.data)
+            line = _line(new, entry, shown, _reference(entry.data, "member"))
+        self.parts[bundle.EVENTS].line(line)
+
+    def _event(self, new: NewTask, entry: Entry, place: int) -> Event | None:
+        try:
+            event = next(journal_events(new, [entry], place, canonical))
+        except EvidenceError:
+            self.counts.untold += 1
+            return None
+        return event
+
+    def _apart(self, data: bytes) -> None:
+        name = f"raw/{sha256(data).hexdigest()}"
+        if name not in self.parts.by_name:
+            self.counts.raw += 1
+            self.parts[name].add(data)
+
+    def _tombstone(self, stone: Tombstone) -> None:
+        self.counts.tombstones += 1
+        whose = {} if self.selection.redact else {"owner": stone.scope.owner, "tenant": stone.scope.tenant}
+        self.parts[bundle.TOMBSTONES].line(
+            jcs(
+                {
+                    "agent": stone.scope.agent,
+                    "chain": stone.chain.hex(),
+                    "pruned": rfc3339(stone.pruned * 1000),
+                    "scope": scope_digest(stone.scope).hex(),
+                    "seq": stone.seq,
+                    "state": stone.state.value,
+                    "statusTime": rfc3339(stone.status_time * 1000),
+                    "task": stone.task_id,
+                    **whose,
+                }
+            )
+        )
+
+    def _add_cards(self, agents: Iterable[str]) -> None:
+        for agent in agents:
+            if agent in self.cards:
+                self.counts.cards += 1
+                self.parts[bundle.card_name(agent)].add(self.cards[agent])
+
+    async def _checkpoints(self) -> None:
+        """From the first that a proof is about; with none of those, the newest alone."""
+        after = min((number for number, _ in self.held.leaves.values()), default=2**62) - 1
+        newest = b""
+        number = 0
+        while some := await self.store.read_checkpoints(number, 1000):
+            for checkpoint in some:
+                newest = checkpoint.statement
+                if checkpoint.number > after:
+                    self.counts.checkpoints += 1
+                    self.parts[bundle.CHECKPOINTS].line(newest)
+            number = some[-1].number
+        if newest and not self.counts.checkpoints:
+            self.counts.checkpoints = 1
+            self.parts[bundle.CHECKPOINTS].line(newest)
+
+
+async def _pages(store: Store, task_id: str) -> AsyncIterator[list[Entry]]:
+    seq, sub = -1, 0
+    while entries := await store.read_entries(task_id, seq, PAGE, wire=False, sub=sub):
+        yield entries
+        if len(entries) < PAGE:
+            return
+        seq, sub = entries[-1].seq, entries[-1].sub
+
+
+def _line(new: NewTask, entry: Entry, event: bytes, raw: bytes) -> bytes:
+    """Canonical: names in their order."""
+    return b'{"chain":"%b","event":%b,"kind":%b,"ordinal":%d,"raw":%b,"seq":%d,"sub":%d,"task":%b,"time":%d}' % (
+        entry.chain.hex().encode(),
+        event,
+        word(entry.kind),
+        entry.ordinal,
+        raw,
+        entry.seq,
+        entry.sub,
+        word(new.id),
+        entry.time,
+    )
+
+
+def _raw(data: bytes) -> bytes:
+    """The bytes as a string; as an object where they are no text."""
+    try:
+        return text(data.decode())
+    except UnicodeDecodeError:
+        return b'{"hex":"%b"}' % data.hex().encode()
+
+
+def _reference(data: bytes, where: str) -> bytes:
+    """A digest in place of the bytes: they are left out, or in a member of their own."""
+    return b'{"sha256":"%b","size":%d,"where":"%b"}' % (
+        sha256(data).hexdigest().encode(),
+        len(data),
+        where.encode(),
+    )
+
+
+def _without_data(event: Event, shown: bytes) -> bytes:
+    """The envelope, with the content hash."""
+    return shown.replace(b'"data":%b,' % event.data, b"", 1)
+
+
+def _write(out: IO[bytes], manifest: bytes, signed: bytes, parts: _Parts) -> None:
+    with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0, compresslevel=LEVEL) as packed:
+        for name, data in ((bundle.MANIFEST, manifest), (bundle.SIGNATURE, signed)):
+            packed.write(header(name, len(data)) + data + padding(len(data)))
+        for part in parts.in_order():
+            packed.write(header(part.name, part.size))
+            part.file.seek(0)
+            while piece := part.file.read(COPY):
+                packed.write(piece)
+            packed.write(padding(part.size))
+        packed.write(bundle.END)

@@ -1,0 +1,164 @@
+"""Checkpoints and their leaves, as SQL on a connection.
+
+A checkpoint is found page by page on a reader, and its leaves are laid down in small steps under the next number, so
+that commits wait for none of it. They count once the checkpoint itself is there; what a maker that died has left goes
+first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roost.engine.leaves import leaf_of, leaf_of_tombstone
+from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Tombstone
+from roost.protocol.entries import Entry
+from roost.stores.schema import STATE_OF
+from roost.stores.sqlite_tasks import decode_segment
+
+LOCK = "checkpoint.lock"
+PAGE = 5_000
+"""Tasks that are compared in one read."""
+AT_ONCE = 500
+"""Leaves that are written in one transaction: commits wait for it."""
+
+_LAST = "SELECT rowid FROM segments WHERE task_id = t.id ORDER BY last_seq DESC, last_sub DESC LIMIT 1"
+_TASK = f"""
+    SELECT t.id, t.context_id, t.created, tenant, owner, agent, s.entries
+    FROM tasks t CROSS JOIN scopes ON scopes.id = t.scope CROSS JOIN segments s ON s.rowid = ({_LAST})
+"""
+_LATEST = "(SELECT max(number) FROM leaves WHERE task_id = t.{id})"
+_STONE = "t.task_id, tenant, owner, agent, state, status_time, t.seq, CAST(t.chain AS BLOB), pruned"
+_LEAF = "task_id, seq, sub, chain, scope"
+_READ_LEAF = "task_id, seq, sub, CAST(chain AS BLOB), CAST(scope AS BLOB)"
+_CHECKPOINT = "SELECT number, time, CAST(statement AS BLOB) FROM checkpoints"
+"""Whoever edited the file may have put in what is no blob."""
+
+
+class Page(NamedTuple):
+    """Leaves that a page of tasks, or tombstones, calls for, and the last id in it; none after the last page."""
+
+    leaves: list[Leaf]
+    last: str | None
+
+
+@contextmanager
+def only_maker(folder: Path) -> Iterator[None]:
+    """A host and a command beside it must not make one at the same time; whoever dies lets go."""
+    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CheckpointBusy("another process is making a checkpoint now: try again in a moment") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def moved_tasks(connection: sqlite3.Connection, after: str) -> Page:
+    """Tasks whose head is not that of their last leaf."""
+    last = _end(connection, "id", "tasks", after)
+    if last is None:
+        return Page([], None)
+    rows = connection.execute(
+        f"{_TASK} LEFT JOIN leaves l ON l.task_id = t.id AND l.number = {_LATEST.format(id='id')}"
+        " WHERE t.id > ? AND t.id <= ? AND (l.seq IS NOT s.last_seq OR l.sub IS NOT s.last_sub) ORDER BY t.id",
+        (after, last),
+    )
+    return Page([leaf_of(*_headed(row)) for row in rows], last)
+
+
+def moved_tombstones(connection: sqlite3.Connection, after: str) -> Page:
+    """Tombstones whose chain is not that of the last leaf."""
+    last = _end(connection, "task_id", "tombstones", after)
+    if last is None:
+        return Page([], None)
+    rows = connection.execute(
+        f"SELECT {_STONE} FROM tombstones t CROSS JOIN scopes ON scopes.id = t.scope"
+        f" LEFT JOIN leaves l ON l.task_id = t.task_id AND l.number = {_LATEST.format(id='task_id')}"
+        " WHERE t.task_id > ? AND t.task_id <= ? AND l.chain IS NOT t.chain ORDER BY t.task_id",
+        (after, last),
+    )
+    return Page([leaf_of_tombstone(_stone(row)) for row in rows], last)
+
+
+def _end(connection: sqlite3.Connection, column: str, table: str, after: str) -> str | None:
+    found = connection.execute(
+        f"SELECT max({column}) FROM (SELECT {column} FROM {table} WHERE {column} > ? ORDER BY {column} LIMIT {PAGE})",
+        (after,),
+    ).fetchone()
+    last: str | None = found[0]
+    return last
+
+
+def last_checkpoint(connection: sqlite3.Connection) -> Checkpoint | None:
+    row = connection.execute(f"{_CHECKPOINT} ORDER BY number DESC LIMIT 1").fetchone()
+    return None if row is None else Checkpoint(*row)
+
+
+def read_checkpoints(connection: sqlite3.Connection, after: int, limit: int) -> list[Checkpoint]:
+    rows = connection.execute(f"{_CHECKPOINT} WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
+    return [Checkpoint(*row) for row in rows]
+
+
+def read_leaves(connection: sqlite3.Connection, number: int, after: str, limit: int) -> list[Leaf]:
+    rows = connection.execute(
+        f"SELECT {_READ_LEAF} FROM leaves WHERE number = ? AND task_id > ? ORDER BY task_id LIMIT ?",
+        (number, after, limit),
+    )
+    return [Leaf(*row) for row in rows]
+
+
+def walk_leaves(connection: sqlite3.Connection, after: tuple[str, int], limit: int) -> list[tuple[int, Leaf]]:
+    rows = connection.execute(
+        f"SELECT number, {_READ_LEAF} FROM leaves WHERE (task_id, number) > (?, ?)"
+        " AND number <= ifnull((SELECT max(number) FROM checkpoints), 0) ORDER BY task_id, number LIMIT ?",
+        (*after, limit),
+    )
+    return [(row[0], Leaf(*row[1:])) for row in rows]
+
+
+def scan_tasks(connection: sqlite3.Connection, after: str, limit: int) -> list[tuple[NewTask, Entry]]:
+    rows = connection.execute(f"{_TASK} WHERE t.id > ? ORDER BY t.id LIMIT ?", (after, limit))
+    return [_headed(row) for row in rows]
+
+
+def scan_tombstones(connection: sqlite3.Connection, after: str, limit: int) -> list[Tombstone]:
+    rows = connection.execute(
+        f"SELECT {_STONE} FROM tombstones t CROSS JOIN scopes ON scopes.id = t.scope"
+        " WHERE t.task_id > ? ORDER BY t.task_id LIMIT ?",
+        (after, limit),
+    )
+    return [_stone(row) for row in rows]
+
+
+def drop_drafts(connection: sqlite3.Connection, number: int, limit: int) -> int:
+    """Leaves of a checkpoint that was never made; how many went."""
+    ids = [row[0] for row in connection.execute("SELECT task_id FROM leaves WHERE number = ? LIMIT ?", (number, limit))]
+    connection.executemany("DELETE FROM leaves WHERE task_id = ? AND number = ?", [(one, number) for one in ids])
+    return len(ids)
+
+
+def draft_leaves(connection: sqlite3.Connection, number: int, leaves: Sequence[Leaf]) -> None:
+    connection.executemany(
+        f"INSERT OR REPLACE INTO leaves (number, {_LEAF}) VALUES (?, ?, ?, ?, ?, ?)",
+        [(number, *leaf) for leaf in leaves],
+    )
+
+
+def add_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+    connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", checkpoint)
+
+
+def _headed(row: tuple[Any, ...]) -> tuple[NewTask, Entry]:
+    return NewTask(row[0], Scope(*row[3:6]), row[1], row[2]), decode_segment(row[6])[-1]
+
+
+def _stone(row: tuple[Any, ...]) -> Tombstone:
+    return Tombstone(row[0], Scope(*row[1:4]), STATE_OF[row[4]], *row[5:])

@@ -1,0 +1,122 @@
+"""`roost conform` as a user has it, and its page in the docs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.cli.main import main
+from roost.conform.check import LEVELS, every
+from tests.conform.serving import served
+from tests.server import ROOT, roost
+
+TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", "5")
+QUICK = ("--only", "get.*", "--only", "auth.*")
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[str]:
+    with served("tests.conform.doors") as (url, _):
+        yield url
+
+
+def test_a_sound_host_ends_with_0_and_all_reports_are_written(broken: str, tmp_path: Path) -> None:
+    formats = ("--report-format", "markdown,junit,json,html", "--report-out", tmp_path)
+    done = roost("conform", "--executor-url", f"{broken}/none/both", *TOKENS, *QUICK, *formats)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed  get.task [JSONRPC] (section 3.1.3)" in done.stdout
+    assert "skipped get.across [JSONRPC]" in done.stdout
+    assert re.search(r": 0 failed, 0 error, \d+ passed, \d+ skipped\n$", done.stdout)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        f"conform.{end}" for end in ("html", "json", "md", "xml")
+    ]
+    suite = ElementTree.parse(tmp_path / "conform.xml").getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
+    assert "token-a" not in "".join(file.read_text() for file in tmp_path.iterdir())
+
+
+def test_a_fault_ends_with_1_and_says_all_about_it(broken: str, tmp_path: Path) -> None:
+    out = tmp_path / "reports" / "mine"
+    more = ("--skip", "auth.challenge", "--report-format", "json", "--report-out", out)
+    done = roost("conform", f"{broken}/other-get/rest", *TOKENS, *QUICK, *more)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("failed")]
+    assert lines[at].startswith(
+        "failed  auth.other-read [HTTP+JSON] (section 13.1) A task of somebody else does not exist"
+    )
+    assert lines[at + 1].strip().startswith("expected: GetTask of somebody else's task is refused with TASK_NOT_FOUND")
+    assert lines[at + 2].strip().startswith("observed: HTTP 200")
+    found = json.loads(out.with_suffix(".json").read_text())
+    assert found["exitCode"] == 1
+    assert "auth.challenge" not in [one["id"] for one in found["results"]]
+
+
+def test_json_alone_on_stdout(broken: str) -> None:
+    done = roost("conform", f"{broken}/none/rest", *TOKENS, "--only", "card.*", "--json")
+    assert json.loads(done.stdout)["exitCode"] == done.returncode == 0
+
+
+def test_hints_say_what_an_agent_does(broken: str, tmp_path: Path) -> None:
+    plain = roost("conform", f"{broken}/none/rest", *TOKENS, "--profile", "plain", "--only", "send.answered")
+    assert "nobody says how to make this agent ask for input" in plain.stdout
+    assert plain.returncode == 2
+    hints = tmp_path / "hints.json"
+    hints.write_text('{"pause": {"messageId": "tck-input-required"}}')
+    told = roost("conform", f"{broken}/none/rest", *TOKENS, "--agent-hints", hints, "--only", "send.answered")
+    assert "passed  send.answered" in told.stdout
+    assert told.returncode == 0
+
+
+def test_a_restart_command_that_fails_is_no_fault_of_the_host(broken: str) -> None:
+    command = f"{sys.executable} -c 'raise SystemExit(3)'"
+    done = roost("conform", f"{broken}/none/rest", *TOKENS, "--restart", command, "--only", "durability.kept")
+    assert done.returncode == 2
+    assert "the host could not be started again" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "whom should it judge?"),
+        (("http://a:b@host/",), "must not hold a password"),
+        (("ftp://host/",), "is not a URL that could be called"),
+        (("http://host", "--report-format", "pdf"), "'pdf' is no format of a report"),
+        (("http://host", "--report-format", "html,json"), "give --report-out"),
+        (("http://host", "--profile", "nobody"), "--profile is one of"),
+        (("http://host", "--level", "may"), "--level is"),
+        (("http://host", "--agent-hints", "{"), "these are no hints"),
+        (("http://host", "--agent-hints", "/no/such/file"), "cannot read /no/such/file"),
+        (("http://host", "--token", "a\nb"), "characters that a header cannot carry"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["roost", "conform", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_list_has_every_check() -> None:
+    done = roost("conform", "--list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [check.id for check in every()]
+
+
+def test_the_docs_have_every_check_and_no_other() -> None:
+    page = (ROOT / "docs" / "conform.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")
+    ]
+    written = [row for row in rows if row[-2] in LEVELS]
+    ours = [[f"`{one.id}`", one.title, one.section, one.level, f"`{one.also}`" if one.also else ""] for one in every()]
+    assert written == ours

@@ -1,0 +1,85 @@
+"""The harness is honest: each fault is found by the check that is meant to find it, and by no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import uvloop
+
+from roost.conform.check import every
+from roost.conform.outcome import Outcome, Report
+from roost.conform.runner import judge
+from roost.conform.target import Options
+from tests.conform.faults import FAULTS, Fault
+from tests.conform.serving import served
+
+AT_ONCE = 10
+TIMEOUT_S = 3.0
+SOUND = (Fault("none", (), "both"), Fault("none", (), "rest"), Fault("none", (), "rpc"), Fault("required-enforced", ()))
+
+UNSEEDED = {"version.current", "signatures.notice"}
+"""Whatever breaks the first breaks all others too; the second is broken only if our own verifier is."""
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[str]:
+    with served("tests.conform.doors") as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def reports(broken: str) -> dict[Fault, Report]:
+    """Of all, several at a time: most of it is waiting."""
+
+    async def judged() -> dict[Fault, Report]:
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(fault: Fault) -> Report:
+            url = f"{broken}/{fault.name}/{fault.bindings}"
+            async with turn:
+                return await judge(Options(url, token="token-a", token_b="token-b", timeout=TIMEOUT_S))
+
+        every_fault = (*SOUND, *FAULTS)
+        return dict(zip(every_fault, await asyncio.gather(*map(one, every_fault)), strict=True))
+
+    return uvloop.run(judged())
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.name}-{fault.bindings}")
+def test_a_fault_is_found_by_its_check_and_no_other(reports: dict[Fault, Report], fault: Fault) -> None:
+    failed = reports[fault].of(Outcome.FAILED)
+    assert {result.id for result in failed} == set(fault.found_by), [(one.name, one.observed) for one in failed]
+    assert reports[fault].code == 1
+    for result in failed:
+        assert result.surface
+        assert result.section
+        assert result.observed
+        assert result.expected
+
+
+@pytest.mark.parametrize("sound", SOUND, ids=lambda fault: f"{fault.name}-{fault.bindings}")
+def test_a_sound_host_passes(reports: dict[Fault, Report], sound: Fault) -> None:
+    report = reports[sound]
+    bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
+    assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
+    assert report.code == 0
+    assert report.count(Outcome.PASSED) > 60
+
+
+def test_what_is_skipped_says_why(reports: dict[Fault, Report]) -> None:
+    for report in reports.values():
+        assert all(result.reason for result in report.of(Outcome.SKIPPED))
+        assert all(result.reason for result in report.of(Outcome.ERROR))
+
+
+def test_every_check_that_a_sound_host_passes_has_a_fault_that_it_finds(reports: dict[Fault, Report]) -> None:
+    passed = {result.id for result in reports[SOUND[0]].of(Outcome.PASSED)}
+    found = {name for fault in FAULTS for name in fault.found_by}
+    assert passed - found == UNSEEDED
+
+
+def test_every_check_has_an_id_of_its_own() -> None:
+    ids = [check.id for check in every()]
+    assert len(ids) == len(set(ids))

@@ -1,0 +1,212 @@
+"""Hosts that hang, stream for ever, or answer with rubbish: it ends, within its bounds, and says what it saw."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from roost.conform.outcome import Report, Unjudged
+from roost.conform.runner import INTERNAL, judge
+from roost.conform.target import Options
+from tests.server import roost
+
+Serve = Callable[[socket.socket, str], None]
+
+
+@contextmanager
+def hostile(serve: Serve) -> Iterator[str]:
+    """Every connection in a thread of its own; `serve` gets it with the path that was asked for."""
+    over = threading.Event()
+    open_now: list[socket.socket] = []
+
+    def one(connection: socket.socket) -> None:
+        try:
+            head = b""
+            while b"\r\n\r\n" not in head and (more := connection.recv(65536)):
+                head += more
+            serve(connection, head.split(b" ")[1].decode() if b" " in head else "")
+        except OSError:
+            pass
+        finally:
+            connection.close()
+
+    def accept() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            open_now.append(connection)
+            threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            for connection in open_now:
+                connection.close()
+
+
+def answer(body: bytes, kind: str = "application/json", status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def hangs(connection: socket.socket, _: str) -> None:
+    while connection.recv(65536):
+        pass
+
+
+def drips(connection: socket.socket, _: str) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
+    pause = threading.Event()
+    while not pause.wait(0.05):
+        connection.sendall(b" ")
+
+
+def endless_head(connection: socket.socket, _: str) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X-More: " + b"x" * 8000 + b"\r\n")
+
+
+def endless_body(connection: socket.socket, _: str) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+    while True:
+        connection.sendall(b"[" * 65536)
+
+
+def redirects(connection: socket.socket, _: str) -> None:
+    connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n")
+
+
+def says(data: bytes) -> Serve:
+    return lambda connection, _: connection.sendall(data)
+
+
+RUBBISH = {
+    "hangs": hangs,
+    "drips": drips,
+    "endless head": endless_head,
+    "endless body": endless_body,
+    "redirects": redirects,
+    "no HTTP": says(b"SSH-2.0-OpenSSH_9.0\r\n"),
+    "closes": says(b""),
+    "not found": says(answer(b"{}", status="404 Not Found")),
+    "no JSON": says(answer(b"<html>\x1b[31m</html>", "text/html")),
+    "no card": says(answer(b"[1, 2, 3]")),
+    "deep": says(answer(b"[" * 200_000)),
+    "no text": says(answer(b"\xff\xfe\x00")),
+    "zipped": says(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x00\x00"),
+    "no interfaces": says(answer(b'{"name": "x", "supportedInterfaces": [1, null, {"url": 7}]}')),
+}
+
+
+async def judged(url: str, seconds: float, *only: str) -> Report:
+    return await judge(Options(url, timeout=seconds, only=[*only]))
+
+
+@pytest.mark.parametrize("serve", RUBBISH.values(), ids=RUBBISH)
+async def test_a_host_without_a_card_cannot_be_judged(serve: Serve) -> None:
+    with hostile(serve) as url, pytest.raises(Unjudged, match=r"\S"):
+        await judged(url, 1)
+
+
+@pytest.mark.parametrize("kind", ["hangs", "no JSON"])
+def test_the_command_says_so(kind: str) -> None:
+    with hostile(RUBBISH[kind]) as url:
+        done = roost("conform", url, "--timeout", "1")
+    assert done.returncode == 2, done.stderr
+    assert re.match(r"roost: \S.*\n$", done.stderr), done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def card(url: str, **more: object) -> bytes:
+    skill = {"id": "x", "name": "x", "description": "x", "tags": ["x"]}
+    return json.dumps(
+        {
+            "name": "<script>alert(1)</script>",
+            "description": "x",
+            "version": "1",
+            "supportedInterfaces": [{"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}],
+            "capabilities": {"streaming": True, "pushNotifications": True},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [skill],
+            **more,
+        }
+    ).encode()
+
+
+def endless_stream(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    event = {"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}
+    while True:
+        connection.sendall(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+
+def with_card(serve: Serve) -> Serve:
+    """The card is fine; all else is as it is."""
+
+    def both(connection: socket.socket, path: str) -> None:
+        if "agent-card" in path:
+            host, port = connection.getsockname()
+            connection.sendall(answer(card(f"http://{host}:{port}")))
+        else:
+            serve(connection, path)
+
+    return both
+
+
+TASK = b'{"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}}'
+
+
+def streams_for_ever(connection: socket.socket, path: str) -> None:
+    if path.endswith(("stream", "subscribe")):
+        endless_stream(connection)
+    connection.sendall(answer(TASK))
+
+
+BEHIND: dict[str, Serve] = {
+    "hangs": hangs,
+    "endless head": endless_head,
+    "endless body": endless_body,
+    "redirects": redirects,
+    "endless stream": streams_for_ever,
+    "no object": says(answer(b"[]")),
+    "no HTTP": says(b"\0"),
+}
+
+
+@pytest.mark.parametrize("serve", BEHIND.values(), ids=BEHIND)
+async def test_a_host_with_a_card_and_rubbish_behind_it_fails(serve: Serve) -> None:
+    with hostile(with_card(serve)) as url:
+        report = await judged(url, 0.5, "first*", "stream.*", "get.*")
+    assert report.code == 1
+    assert not [result for result in report.results if INTERNAL in result.reason]
+
+
+def test_what_a_host_says_is_escaped_in_the_page() -> None:
+    with hostile(with_card(says(answer(TASK)))) as url:
+        done = roost("conform", url, "--only", "get.unknown", "--timeout", "1", "--report-format", "html")
+    assert done.returncode == 1
+    assert "<script>" not in done.stdout
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in done.stdout
+
+
+def test_an_interface_elsewhere_is_not_called() -> None:
+    """Its URL came from the card: nobody said that the token is for that host."""
+    other = {"url": "http://localhost:9/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+    with hostile(says(answer(card("", supportedInterfaces=[other])))) as url:
+        done = roost("conform", url, "--token", "secret", "--timeout", "1")
+    assert done.returncode == 2
+    assert "--any-host" in done.stderr
+    assert "secret" not in done.stdout + done.stderr

@@ -1,0 +1,107 @@
+"""Our own host, a real process with tokens and gRPC: everything that it declares holds, after a crash too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from roost.conform.outcome import Outcome, Report
+from roost.conform.runner import judge
+from roost.conform.target import Options
+from tests.doors.serving import free_port
+from tests.server import FLEET, Server, roost, running
+
+TIMEOUT_S = 10.0
+NOT_THERE = {
+    "card.extended",
+    "card.extended-private",
+    "stream.undeclared",
+    "subscribe.undeclared",
+    "push.undeclared",
+    "ext.required",
+    "hitl.prompt",
+    "runtime.keys",
+    "terminal.attach",
+    "v1.sunset",
+    "version.old",
+}
+"""What the host, or the kit's agent on it, does not declare."""
+
+
+class Own:
+    """A host that can crash and come back."""
+
+    def __init__(self, data: Path, stack: ExitStack) -> None:
+        self.data = data
+        self.stack = stack
+        self.port, self.grpc = free_port(), free_port()
+        self.server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/agents/tck"
+
+    def start(self) -> None:
+        args = ("--grpc", f"127.0.0.1:{self.grpc}", "--push-allow-hosts", "127.0.0.1,example.com", "--drain-s", "0")
+        self.server = self.stack.enter_context(running(FLEET, data=self.data, port=self.port, args=args))
+
+    async def restart(self) -> None:
+        assert self.server is not None
+        self.server.kill()
+        await asyncio.to_thread(self.start)
+
+
+def token(data: Path, name: str) -> str:
+    made = roost("token", "create", name, "--data", data)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Report, Report]]:
+    data = tmp_path_factory.mktemp("data")
+    tokens = token(data, "one"), token(data, "other")
+    with ExitStack() as stack:
+        own = Own(data, stack)
+        own.start()
+        options = Options(own.url, token=tokens[0], token_b=tokens[1], timeout=TIMEOUT_S, restart=own.restart)
+        only = ["send", "stream", "resume", "push"]
+        plain = Options(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
+        yield asyncio.run(judge(options)), asyncio.run(judge(plain))
+
+
+@pytest.fixture
+def report(reports: tuple[Report, Report]) -> Report:
+    return reports[0]
+
+
+def test_all_pass(report: Report) -> None:
+    bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
+    assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
+    assert report.code == 0
+
+
+def test_it_was_judged_on_every_binding(report: Report) -> None:
+    assert report.bindings == ["JSONRPC", "HTTP+JSON", "GRPC"]
+    assert report.profile == "tck"
+    for binding in report.bindings:
+        assert len([one for one in report.of(Outcome.PASSED) if one.binding == binding]) > 40
+
+
+def test_nothing_was_skipped_but_what_it_does_not_declare(report: Report) -> None:
+    skipped = {one.id for one in report.of(Outcome.SKIPPED) if "compared with" not in one.reason}
+    assert skipped <= NOT_THERE, skipped - NOT_THERE
+
+
+def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[Report, Report]) -> None:
+    """This one asks for input whatever it is told."""
+    report = reports[1]
+    bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
+    assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
+    assert report.profile == "plain"
+    waits = [one.reason for one in report.results if one.id == "send.non-blocking"]
+    assert set(waits) == {"nobody says how to make this agent work for long: give --profile or --agent-hints"}

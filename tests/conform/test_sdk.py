@@ -1,0 +1,38 @@
+"""An unmodified server of a2a-sdk: what its users ran into is found, and the report in the docs says the same."""
+
+from __future__ import annotations
+
+import pytest
+from tools.conform_sdk import REPORT, report
+
+from roost.conform.outcome import Outcome, Report
+from tests.server import ROOT
+
+RAN_INTO = {
+    "first.concurrent": "first concurrent requests race to create the table",
+    "send.follow-up [HTTP+JSON]": "follow-up with only taskId gets a new contextId",
+    "version.unknown [GRPC]": "gRPC never checks A2A-Version",
+    "push.slow": "a slow webhook throttles the client's stream",
+    "durability.crash": "after a crash a task stays WORKING and subscribe hangs",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> Report:
+    return report()
+
+
+@pytest.mark.parametrize("name", RAN_INTO, ids=RAN_INTO.values())
+def test_a_known_fault_is_found(found: Report, name: str) -> None:
+    assert name in [result.name for result in found.of(Outcome.FAILED)]
+
+
+def test_most_of_it_conforms(found: Report) -> None:
+    assert found.count(Outcome.PASSED) > 150
+    assert found.of(Outcome.ERROR) == []
+
+
+def test_the_report_in_the_docs_has_the_same_failures(found: Report) -> None:
+    page = (ROOT / REPORT).read_text()
+    written = [line[4:].partition(": ")[0].replace("\\", "") for line in page.splitlines() if line.startswith("### ")]
+    assert written == [result.name for result in found.of(Outcome.FAILED)]

@@ -1,0 +1,21 @@
+"""The packets of the adapter's contract, as they are there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+NAMES = sorted(path.stem for path in HERE.glob("*.json"))
+
+
+def packet(name: str) -> bytes:
+    return (HERE / f"{name}.json").read_bytes()
+
+
+def changed(name: str, **members: Any) -> bytes:
+    """A packet with other members; None takes one out."""
+    found = {**json.loads(packet(name)), **members}
+    return json.dumps({key: value for key, value in found.items() if value is not None}).encode()

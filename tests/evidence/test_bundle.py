@@ -1,0 +1,322 @@
+"""Bundles: the same bytes every time, and whoever changes one of them is found out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.evidence import bundle
+from roost.evidence.bundle import Limits
+from roost.evidence.bundle_canonical import canonical
+from roost.evidence.export import TooMuch
+from roost.evidence.export_selection import NothingFound, Selection
+from roost.evidence.verify import verify
+from roost.identity.verifying import read_jwks
+from roost.protocol.canonical import NotCanonical, jcs
+from tests.evidence.journals import (
+    ADMIN_SECRET,
+    Written,
+    checkpoint,
+    exported,
+    members,
+    opened,
+    packed,
+    tarred,
+    with_digests,
+    write,
+)
+from tests.server import ROOT, Server, roost
+
+SCRIPT = ROOT / "docs" / "verify_bundle.py"
+ALL = Selection(since_ms=0)
+
+
+def judged(data: bytes, folder: Path, **more: Any) -> Any:
+    file = folder / "bundle.tar.gz"
+    file.write_bytes(data)
+    return verify(file, **more)
+
+
+def script(file: Path, *more: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, file, *more], capture_output=True, text=True, check=False)
+
+
+# What is in it
+
+
+async def test_the_same_journal_gives_the_same_bytes(journal: Written, tmp_path: Path) -> None:
+    await checkpoint(journal.folder)
+    first = await exported(journal.folder, ALL)
+    assert await exported(journal.folder, ALL) == first
+    out = tmp_path / "cli.tar.gz"
+    done = roost("evidence", "export", "--since", "1970-01-01", "--data", journal.folder, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes() == first
+    assert "5 tasks" in done.stdout
+
+
+async def test_it_has_every_entry_and_is_valid_and_says_no_more_than_that(journal: Written, tmp_path: Path) -> None:
+    said = await checkpoint(journal.folder)
+    data = await exported(journal.folder, Selection(tuple(journal.tasks[:4])))
+    verdict = judged(data, tmp_path)
+    assert verdict.valid, [fault.text() for fault in verdict.faults]
+    assert (verdict.counts.tasks, verdict.counts.proofs, verdict.counts.checkpoints) == (4, 4, 1)
+    found = members(data)
+    entries = [json.loads(line) for line in found["events.ndjson"].splitlines()]
+    assert len(entries) == verdict.counts.events > 16
+    assert {entry["task"] for entry in entries} == {*journal.tasks[:4]}
+    assert all(entry["event"]["data"]["profile"] == "v2" for entry in entries)
+    keys = tmp_path / "jwks.json"
+    keys.write_bytes(found["keys/jwks.json"])
+    file = tmp_path / "bundle.tar.gz"
+    plain = roost("evidence", "verify", file)
+    assert plain.returncode == 0
+    assert f"signed by {verdict.signed_by}, not anchored" in plain.stdout
+    assert "trust" not in plain.stdout
+    held = tmp_path / "held.json"
+    held.write_bytes(said.line())
+    done = roost("evidence", "verify", file, "--trust", keys, "--checkpoint", held, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["outcome"], told["anchored"], told["checkpoint"]) == (0, "valid", True, 1)
+    assert script(file).stdout == f"valid: 4 tasks, signed by {verdict.signed_by}, not anchored\n"
+    assert script(file, keys).stdout == f"valid: 4 tasks, signed by {verdict.signed_by}, a key that you gave\n"
+
+
+async def test_a_key_that_the_verifier_does_not_have_is_no_anchor(journal: Written, tmp_path: Path) -> None:
+    data = await exported(journal.folder, ALL)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "secret.key").write_bytes((journal.folder / "secret.key").read_bytes())
+    (other / "secret.key").chmod(0o600)
+    await checkpoint(other)
+    async with opened(other) as store:
+        [key] = (await store.read_identities(0)).keys
+    verdict = judged(data, tmp_path, trust=[json.loads(key.public)])
+    assert (verdict.valid, verdict.anchored) == (False, False)
+    assert verdict.signed_by
+    assert "no key that you gave has signed it" in verdict.faults[0].text()
+
+
+async def test_a_redacted_bundle_has_no_content_and_the_same_run_root(journal: Written, tmp_path: Path) -> None:
+    whole = await exported(journal.folder, ALL)
+    data = await exported(journal.folder, ALL._replace(redact=True))
+    told, found = members(whole), members(data)
+    for content in (b"number 1", "\u00fcber".encode(), b"three", b"ROLE_USER", b'"owner"', b'"tenant"'):
+        assert any(content in member for member in told.values()), content
+        assert not any(content in member for name, member in found.items() if name != "manifest.json"), content
+    roots = [json.loads(one["manifest.json"])["roots"]["run_root"] for one in (told, found)]
+    assert roots[0] == roots[1]
+    verdict = judged(data, tmp_path)
+    assert verdict.valid, [fault.text() for fault in verdict.faults]
+    assert verdict.redacted == bundle.REDACTED
+    done = roost("evidence", "verify", tmp_path / "bundle.tar.gz")
+    assert "redacted: without the content no link can be computed" in done.stdout
+    assert script(tmp_path / "bundle.tar.gz").returncode == 0
+
+
+async def test_since_takes_whole_tasks_that_changed_and_tombstones(journal: Written, tmp_path: Path) -> None:
+    said = await checkpoint(journal.folder)
+    with pytest.raises(NothingFound, match="there is no task 'nothing'"):
+        await exported(journal.folder, Selection(("nothing",)))
+    done = roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder)
+    assert done.returncode == 0, done.stderr
+    none = members(await exported(journal.folder, Selection(since_checkpoint=said.number)))
+    assert none["events.ndjson"] == none["tombstones.ndjson"] == b""
+    some = members(await exported(journal.folder, Selection(since_ms=0, agent="hello")))
+    assert len(some["tasks.ndjson"].splitlines()) == 2
+    [stone] = map(json.loads, some["tombstones.ndjson"].splitlines())
+    assert stone["task"] == journal.tasks[0]
+    verdict = judged(await exported(journal.folder, Selection((journal.tasks[0],))), tmp_path)
+    assert (verdict.valid, verdict.counts.tombstones, verdict.counts.tasks) == (True, 1, 0)
+
+
+async def test_more_than_the_limit_is_refused(journal: Written) -> None:
+    with pytest.raises(TooMuch, match="more than 3 entries"):
+        await exported(journal.folder, ALL, limits=Limits(events=3))
+
+
+# Through a host
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, list[str]]]:
+    yield from write(tmp_path_factory.mktemp("served") / "data")
+
+
+def asked(server: Server, **query: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
+    return httpx.get(f"{server.url}/api/v2/admin/evidence", params=query, headers=headers, timeout=30)
+
+
+def test_a_host_gives_a_bundle_with_the_cards_and_puts_it_on_record(
+    served: tuple[Server, list[str]], tmp_path: Path
+) -> None:
+    server, ids = served
+    out = tmp_path / "remote.tar.gz"
+    words = ("evidence", "export", ids[0], ids[3], "--url", server.url, "--out", out)
+    done = roost(*words, env={"ROOST_TOKEN": ADMIN_SECRET})
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes() == asked(server, task=f"{ids[0]},{ids[3]}").content
+    found = members(out.read_bytes())
+    assert found["cards/hello.json"] == httpx.get(f"{server.url}/agents/hello/.well-known/agent-card.json").content
+    assert "cards/stream.json" in found
+    keys = httpx.get(f"{server.url}/.well-known/evidence-jwks.json")
+    assert keys.headers["content-type"] == "application/jwk-set+json"
+    assert verify(out, trust=read_jwks(keys.content)).anchored
+    headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
+    log = httpx.get(f"{server.url}/api/v2/admin/audit", headers=headers).json()["items"]
+    assert [line["target"] for line in log if line["action"] == "evidence.export"] == [f"{ids[0]} {ids[3]}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "field"),
+    [
+        ({}, 400, "task"),
+        ({"task": "x", "since": "1"}, 400, "task"),
+        ({"since": "yesterday"}, 400, "since"),
+        ({"since": "1", "redact": "maybe"}, 400, "redact"),
+        ({"since": "1", "limit": "3"}, 400, "limit"),
+        ({"task": "nothing"}, 404, None),
+    ],
+)
+def test_a_host_says_what_is_wrong_with_a_wish(
+    served: tuple[Server, list[str]], query: dict[str, str], status: int, field: str | None
+) -> None:
+    answer = asked(served[0], **query)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert [error["field"] for error in answer.json().get("errors", [])] == ([field] if field else [])
+
+
+def test_a_command_says_what_the_host_said(served: tuple[Server, list[str]], tmp_path: Path) -> None:
+    server, _ = served
+    out = tmp_path / "b.tar.gz"
+    done = roost("evidence", "export", "nothing", "--url", server.url, "--token", ADMIN_SECRET, "--out", out)
+    assert (done.returncode, out.exists()) == (1, False)
+    assert "there is no task 'nothing'" in done.stderr
+    done = roost("evidence", "export", "x", "--url", server.url, "--token", "another-token-that-is-long", "--out", out)
+    assert done.returncode == 1
+    assert [file.name for file in tmp_path.iterdir()] == []
+    assert roost("evidence", "export", "--out", out).returncode == 2
+
+
+# Whoever changes it
+
+
+async def test_any_changed_byte_of_any_member_is_found(journal: Written, tmp_path: Path) -> None:
+    await checkpoint(journal.folder)
+    roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder)
+    data = await exported(journal.folder, ALL, cards={"hello": b'{"name":"hello"}', "stream": b"{}"})
+    found = members(data)
+    assert judged(packed(tarred(found)), tmp_path).valid
+    assert packed(tarred(found)) == data
+    file = tmp_path / "bundle.tar.gz"
+    scripted = 0
+    for name, content in found.items():
+        assert content, name
+        for at in sorted({*range(0, len(content), max(1, len(content) // 40)), len(content) - 1}):
+            changed = bytearray(content)
+            changed[at] ^= 1 << (at % 7)
+            verdict = judged(packed(tarred({**found, name: bytes(changed)})), tmp_path)
+            assert not verdict.valid, (name, at)
+            blamed = {fault.member for fault in verdict.faults}
+            named = {name, "manifest.json.sig"} if name == "manifest.json" else {name}
+            assert blamed & named, (name, at, [fault.text() for fault in verdict.faults])
+            if at % 3 == 0 and scripted < 30:
+                scripted += 1
+                assert script(file).returncode == 1, (name, at)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda entry: entry.update(raw=entry["raw"].replace("number 1", "number 7")), "the link does not hold"),
+        (lambda entry: entry.update(time=entry["time"] + 1), "the link does not hold"),
+        (lambda entry: entry.update(ordinal=entry["ordinal"] + 1), "the link does not hold"),
+        (lambda entry: entry["event"]["data"]["content"].update(more=1), "its event has another assaycontenthash"),
+        (lambda entry: entry["event"].update(time="2001-01-01T00:00:00.000000Z"), "its event has another time"),
+        (lambda entry: entry["event"].update(more=1), "its event has other members"),
+        (lambda entry: entry.update(seq=5), "an entry is missing before it, or it is out of order"),
+        (lambda entry: entry.update(more=1), "it is not an entry"),
+        (lambda entry: entry.update(chain="0" * 64), "the link does not hold"),
+    ],
+)
+async def test_a_changed_entry_is_named_though_every_digest_was_made_to_fit(
+    journal: Written, tmp_path: Path, change: Any, expected: str
+) -> None:
+    found = members(await exported(journal.folder, Selection((journal.tasks[1],))))
+    first, *rest = found["events.ndjson"].splitlines()
+    entry = json.loads(first)
+    change(entry)
+    found["events.ndjson"] = b"\n".join([jcs(entry), *rest, b""])
+    verdict = judged(packed(tarred(with_digests(found))), tmp_path)
+    texts = [fault.text() for fault in verdict.faults]
+    assert not verdict.valid
+    assert any("manifest.json.sig: it does not fit" in text for text in texts)
+    assert any("events.ndjson, line 1" in text and expected in text for text in texts), texts
+    if "link" in expected:
+        where = (
+            f"events.ndjson, line 1, task {journal.tasks[1]}, entry 0.1: the link does not hold: the entry was changed"
+        )
+        assert any(text.startswith(where) and "expected" in text for text in texts)
+
+
+async def test_what_is_missing_or_too_much_is_named(journal: Written, tmp_path: Path) -> None:
+    found = members(await exported(journal.folder, ALL))
+    lines = found["events.ndjson"].splitlines(keepends=True)
+    for kept, expected in (
+        (lines[:-1], "its head is not that of its entries"),
+        (lines[:1] + lines[2:], "out of order"),
+    ):
+        changed = with_digests({**found, "events.ndjson": b"".join(kept)})
+        texts = [fault.text() for fault in judged(packed(tarred(changed)), tmp_path).faults]
+        assert any(expected in text for text in texts), texts
+    tasks = found["tasks.ndjson"].splitlines(keepends=True)
+    changed = with_digests({**found, "tasks.ndjson": b"".join(tasks[1:])})
+    texts = [fault.text() for fault in judged(packed(tarred(changed)), tmp_path).faults]
+    assert any("its task does not follow" in text for text in texts), texts
+    assert any("tasks.ndjson: the root differs" in text for text in texts), texts
+
+
+# The canonical form
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def form(make: Any, value: Any) -> bytes | None:
+    try:
+        made: bytes = make(value)
+        return made
+    except (NotCanonical, UnicodeEncodeError, ValueError):
+        return None
+
+
+@given(_json)
+def test_the_quick_encoder_writes_what_rfc8785_writes(value: Any) -> None:
+    assert form(canonical, value) == form(jcs, value)
+
+
+@given(st.dictionaries(st.characters() | st.sampled_from(["\ue000", "\U00010000", "\uffff", "a", "\x7f"]), st.none()))
+def test_names_are_in_the_order_of_utf_16(value: dict[str, None]) -> None:
+    assert form(canonical, value) == form(jcs, value)
+
+
+@pytest.mark.parametrize("number", [0, -0.0, 1e21, 1e-7, 1.5, 2**53 - 1, -(2**53) + 1, 2**53, 10**16, 10**17, 1e300])
+@pytest.mark.parametrize(
+    "around", [lambda v: v, lambda v: [v], lambda v: {"a": v}, lambda v: [1, v], lambda v: {"a": [v]}]
+)
+def test_numbers_are_those_of_javascript_or_none_at_all(number: float, around: Any) -> None:
+    assert form(canonical, around(number)) == form(jcs, around(number))

@@ -1,0 +1,237 @@
+"""Bundles that nobody's export wrote: each is refused for what it is, in bounded room, and nothing is written."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.engine.ports import Append, Head, NewTask, Scope
+from roost.evidence import bundle
+from roost.evidence.bundle import Limits
+from roost.evidence.export import Source, export
+from roost.evidence.export_selection import Selection
+from roost.evidence.verify import verify
+from roost.evidence.verify_reader import Unjudged
+from roost.protocol.canonical import jcs
+from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, Entry, link
+from roost.protocol.types import TaskState
+from tests.evidence.journals import (
+    Written,
+    exported,
+    keyring,
+    members,
+    opened,
+    packed,
+    tarred,
+    with_digests,
+)
+from tests.server import roost
+
+ALL = Selection(since_ms=0)
+
+
+def texts(data: bytes, folder: Path, **more: Any) -> str:
+    file = folder / "bundle.tar.gz"
+    file.write_bytes(data)
+    verdict = verify(file, **more)
+    assert not verdict.valid
+    return "\n".join(fault.text() for fault in verdict.faults)
+
+
+def added(tar: bytes, name: str, data: bytes = b"", **fields: Any) -> bytes:
+    """One more member at the end, as tarfile writes it."""
+    about = tarfile.TarInfo(name)
+    about.size, about.mode = len(data), 0o644
+    for field, value in fields.items():
+        setattr(about, field, value)
+    block = about.tobuf(tarfile.USTAR_FORMAT)
+    return tar[: -len(bundle.END)] + block + data + bundle.padding(len(data)) + bundle.END
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("../escape", {}, "a bundle has no member '../escape'"),
+        ("/etc/passwd", {}, "a bundle has no member '/etc/passwd'"),
+        ("cards/../../x.json", {}, "a bundle has no member"),
+        ("cards/a/b.json", {}, "a bundle has no member"),
+        ("raw/x", {}, "a bundle has no member 'raw/x'"),
+        ("more.txt", {}, "a bundle has no member 'more.txt'"),
+        ("cards/x.json", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "it is no plain file"),
+        ("cards/x.json", {"type": tarfile.LNKTYPE, "linkname": "manifest.json"}, "it is no plain file"),
+        ("cards/x.json", {"type": tarfile.CHRTYPE, "devmajor": 1}, "it is no plain file"),
+        ("cards/x.json", {"type": tarfile.DIRTYPE}, "it is no plain file"),
+        ("raw/" + "0" * 64, {"uid": 7}, "its header has another uid"),
+        ("raw/" + "0" * 64, {"mtime": 7}, "its header has another time"),
+        ("raw/" + "0" * 64, {"mode": 0o777}, "its header has another mode"),
+        ("raw/" + "0" * 64, {"uname": "root"}, "its header has another checksum"),
+        ("raw/" + "0" * 64, {}, "the manifest has nothing more in its place"),
+        ("events.ndjson", {}, "it is there a second time"),
+        ("manifest.json", {}, "it is there after events.ndjson"),
+    ],
+)
+async def test_a_member_that_does_not_belong_there(
+    journal: Written, tmp_path: Path, name: str, fields: dict[str, Any], expected: str
+) -> None:
+    tar = gzip.decompress(await exported(journal.folder, ALL))
+    assert expected in texts(packed(added(tar, name, **fields)), tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"data", "bundle.tar.gz"}
+
+
+async def test_what_is_cut_off_or_added(journal: Written, tmp_path: Path) -> None:
+    data = await exported(journal.folder, ALL)
+    tar = gzip.decompress(data)
+    for end in (12, len(data) // 2, len(data) - 9, len(data) - 1):
+        assert "it is truncated" in texts(data[:end], tmp_path), end
+    for end in (100, len(tar) // 2, len(tar) - 1536, len(tar) - 512, len(tar) - 1):
+        assert "it is truncated" in texts(packed(tar[:end]), tmp_path), end
+    assert "after the end of the compressed data" in texts(data + b"x", tmp_path)
+    assert "after the end of the compressed data" in texts(data + data, tmp_path)
+    assert "after the end of the archive" in texts(packed(tar + b"x" * 512), tmp_path)
+    assert "expected a second empty block" in texts(packed(tar[:-512] + b"x" * 512), tmp_path)
+    assert "expected the first bytes" in texts(b"", tmp_path)
+    assert "expected the first bytes" in texts(b"PK\x03\x04 a zip", tmp_path)
+    assert "expected the first bytes" in texts(gzip.compress(tar), tmp_path)
+    assert "the compressed data is damaged" in texts(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:], tmp_path)
+    last = len(tar) - len(bundle.END) - 1
+    assert tar[last] == 0
+    assert "events.ndjson: expected zeros after it" in texts(packed(tar[:last] + b"x" + tar[last + 1 :]), tmp_path)
+
+
+async def test_json_that_readers_read_differently(journal: Written, tmp_path: Path) -> None:
+    found = members(await exported(journal.folder, ALL))
+    manifest = found["manifest.json"]
+    for name, old, new, expected in (
+        ("manifest.json", b'{"counts"', b'{"format":"x","counts"', "an object has 'format' twice"),
+        ("manifest.json", b'{"counts"', b'{ "counts"', "it is not canonical JSON"),
+        ("manifest.json", b'"profile":"v2"', b'"profile":2', "Expected `str`"),
+        ("events.ndjson", b'{"chain"', b'{"chain":"x","chain"', "line 1: it is not canonical JSON (RFC 8785), or has"),
+        ("events.ndjson", b'{"chain"', b"[" * 65 + b'{"chain"', "line 1: it is nested deeper than 64 levels"),
+        ("tasks.ndjson", b'{"agent"', b'{"agent":"x","agent"', "line 1: it is not canonical JSON (RFC 8785), or has"),
+        ("events.ndjson", b'{"chain"', b'\xff{"chain"', "line 1: it is not JSON"),
+    ):
+        changed = {**found, name: found[name].replace(old, new, 1)}
+        changed = changed if name == "manifest.json" else with_digests(changed)
+        assert expected in texts(packed(tarred(changed)), tmp_path), (name, new)
+    assert found["manifest.json"] == manifest
+
+
+@pytest.mark.parametrize("name", ["manifest.json.sig", "keys/jwks.json", "events.ndjson", "tasks.ndjson"])
+async def test_a_member_that_is_missing(journal: Written, tmp_path: Path, name: str) -> None:
+    found = members(await exported(journal.folder, ALL))
+    del found[name]
+    assert name in texts(packed(tarred(found)), tmp_path)
+
+
+async def test_what_cannot_be_judged_is_not_judged(journal: Written, tmp_path: Path) -> None:
+    data = await exported(journal.folder, ALL)
+    found = members(data)
+    file = tmp_path / "bundle.tar.gz"
+
+    def why(content: bytes, **limits: int) -> str:
+        file.write_bytes(content)
+        with pytest.raises(Unjudged) as raised:
+            verify(file, Limits(**limits))
+        return str(raised.value)
+
+    assert "raise --max-bytes" in why(data, size=100)
+    assert "raise --max-events" in why(data, events=3)
+    assert "a line of more than" in why(
+        packed(tarred(with_digests({**found, "events.ndjson": b'"%b"\n' % (b"x" * (1 << 20))})))
+    )
+    newer = {**found, "manifest.json": found["manifest.json"].replace(b"roost-evidence-1", b"roost-evidence-2")}
+    assert "its format is 'roost-evidence-2'" in why(packed(tarred(newer)))
+    with pytest.raises(Unjudged, match="cannot read"):
+        verify(tmp_path / "nothing")
+    file.write_bytes(data)
+    for words, code in (
+        ((file, "--max-events", "3"), 2),
+        ((file, "--trust", tmp_path / "nothing"), 2),
+    ):
+        assert roost("evidence", "verify", *words).returncode == code, words
+
+
+async def test_a_bomb_is_given_up_on(journal: Written, tmp_path: Path) -> None:
+    cards = {"hello": bytes(64 << 20)}
+    (tmp_path / "bundle.tar.gz").write_bytes(await exported(journal.folder, ALL, cards=cards))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unjudged, match="expands to more than 50 times its size: raise --max-ratio"):
+            verify(tmp_path / "bundle.tar.gz", Limits(ratio=50))
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert verify(tmp_path / "bundle.tar.gz", Limits(ratio=2000)).valid
+
+
+def chained(task: str, count: int, size: int = 0) -> list[Entry]:
+    made: list[Entry] = []
+    chain = NO_CHAIN
+    for place in range(count):
+        seq, sub, kind = (place, 0, ARTIFACT) if place else (0, 1, MESSAGE)
+        parts = [{"text": f"piece {place}" + "x" * size}]
+        artifact = {"taskId": task, "contextId": "c", "artifact": {"artifactId": "a", "parts": parts}}
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": parts}
+        value: Any = {"artifactUpdate": artifact} if place else {"message": message}
+        data = jcs(value)
+        chain = link(chain, seq, sub, kind, data, 1_700_000_000_000_000 + place, place)
+        made.append(Entry(seq, sub, kind, data, 1_700_000_000_000_000 + place, place, chain))
+    return made
+
+
+async def fill(folder: Path, tasks: int, entries: int, size: int = 0) -> None:
+    async with opened(folder) as store:
+        for number in range(tasks):
+            name = f"task-{number:06}"
+            new = NewTask(name, Scope("t", "o", "agent"), "c", 1_700_000_000_000_000)
+            head = Head(TaskState.COMPLETED, 1000, None, 1, False)
+            assert await store.commit([Append(name, 1, chained(name, entries, size), new, head)]) == [None]
+
+
+async def peaks(folder: Path, out: Path) -> tuple[int, int]:
+    """Bytes that an export and a verification had at most."""
+    async with opened(folder) as store:
+        ring = keyring(store, folder)
+        await ring.evidence_keys()
+        tracemalloc.start()
+        try:
+            with out.open("wb") as file:
+                await export(Source(store, ring), ALL, file)
+            export_peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            verdict = verify(out)
+            assert verdict.valid, verdict.faults
+            return export_peak, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+async def test_ten_times_the_events_take_no_more_memory(tmp_path: Path) -> None:
+    measured = []
+    for tasks in (5, 50):
+        folder = tmp_path / str(tasks)
+        await fill(folder, tasks, 100)
+        measured.append(await peaks(folder, tmp_path / "bundle.tar.gz"))
+    for small, large in zip(*measured, strict=True):
+        assert large < small * 1.3 + (1 << 20)
+
+
+async def test_an_entry_that_is_too_long_for_a_line_has_a_member_of_its_own(tmp_path: Path) -> None:
+    await fill(tmp_path / "data", 2, 3, size=(1 << 20) + 7)
+    data = await exported(tmp_path / "data", ALL)
+    found = members(data)
+    raws = [name for name in found if name.startswith("raw/")]
+    assert len(raws) == 5  # the first entries of both are the same bytes
+    file = tmp_path / "bundle.tar.gz"
+    file.write_bytes(data)
+    verdict = verify(file)
+    assert verdict.valid, [fault.text() for fault in verdict.faults]
+    changed = {**found, raws[0]: found[raws[0]].replace(b"xxxx", b"xyxx", 1)}
+    said = texts(packed(tarred(with_digests(changed))), tmp_path)
+    assert f"{raws[0]}: it is not what its name says" in said
+    assert "the link does not hold" in said

@@ -1,0 +1,157 @@
+"""Checkpoints as hosts make them, what a signature of evidence is good for, and the tree that they stand on."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import pytest
+
+from roost.engine.ports import Append, Head, NewTask, Scope
+from roost.evidence import keys
+from roost.evidence.checkpoint import BadCheckpoint, make, read_statement, signer_of
+from roost.evidence.checkpoint_audit import audit
+from roost.evidence.checkpoint_tree import Tree, root_of
+from roost.evidence.keys import BadSignature
+from roost.identity.keys import EVIDENCE, Keyring
+from roost.identity.seal import Seal, new_key
+from roost.identity.verifying import Fault, read_jwks, verify
+from roost.protocol.canonical import jcs
+from roost.protocol.types import TaskState
+from roost.stores.memory import MemoryStore
+from roost.stores.postgres import PostgresStore
+from tests.doors.wire import eventually
+from tests.evidence.test_bundle_hostile import chained
+from tests.server import FLEET, ROOT, roost, running
+
+
+def test_a_host_makes_one_now_and_then(tmp_path: Path) -> None:
+    with running(FLEET, data=tmp_path, args=("--checkpoint-s", "0.1", "--drain-s", "0")) as server:
+        server.send("hello", "you")
+
+        def counts() -> list[int]:
+            done = roost("evidence", "checkpoints", "--limit", "100000", "--json", "--data", tmp_path)
+            return [one["checkpoint"]["count"] for one in msgspec.json.decode(done.stdout)["items"]]
+
+        eventually(lambda: len(found := counts()) > 2 and 1 in found and found[0] == 0)
+    assert "Traceback" not in server.stderr
+
+
+def test_a_host_that_is_told_so_makes_none(tmp_path: Path) -> None:
+    with running(FLEET, data=tmp_path, args=("--checkpoint-s", "0", "--drain-s", "0")) as server:
+        server.send("hello", "you")
+    assert roost("evidence", "checkpoints", "--data", tmp_path).stdout == ""
+
+
+async def ring() -> Keyring:
+    return Keyring(MemoryStore(), Seal(new_key()), "EdDSA")
+
+
+async def test_no_signature_of_evidence_can_be_taken_for_a_cards_and_none_of_a_card_for_evidence() -> None:
+    keyring = await ring()
+    card = {"name": "a", "version": "1"}
+    signed = await keyring.sign(EVIDENCE, jcs(card), keys.MANIFEST)
+    document = jcs({**card, "signatures": [msgspec.to_builtins(signed)]})
+    public = [msgspec.json.decode(key.public) for key in await keyring.evidence_keys()]
+    [verdict] = verify(document, public)
+    assert (verdict.fault, "no signature of a card" in verdict.why) == (Fault.REFUSED, True)
+    of_card = (await keyring.signed(card, "agent", ""))["signatures"][0]
+    with pytest.raises(BadSignature, match="its typ is 'JOSE'"):
+        keys.check(of_card, jcs(card), keys.MANIFEST, read_jwks(keyring.jwks("agent")))
+    with pytest.raises(BadSignature, match="its typ is"):
+        keys.check(msgspec.to_builtins(signed), jcs(card), keys.CHECKPOINT, public)
+    assert keys.check(msgspec.to_builtins(signed), jcs(card), keys.MANIFEST, public) == public[0]["kid"]
+
+
+async def test_the_key_of_evidence_is_not_among_those_of_cards_and_old_ones_stay_known() -> None:
+    keyring = await ring()
+    [first] = await keyring.evidence_keys()
+    made = await make(keyring.store, keyring)  # type: ignore[arg-type]
+    assert made is not None
+    await keyring.rotate(EVIDENCE, 0)
+    both = await keyring.evidence_keys()
+    assert first.kid in {key.kid for key in both}
+    assert len(both) == 2
+    public = [msgspec.json.decode(key.public) for key in both]
+    assert signer_of(read_statement(made.statement), public) == first.kid
+    await keyring.signing_keys("agent")
+    assert {key["kid"] for key in read_jwks(keyring.jwks(None))} == {
+        key.kid for key in keyring.by_agent["agent"].values()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda text: b"", "it is not a checkpoint"),
+        (lambda text: b"[1]", "there is no `checkpoint`"),
+        (lambda text: text.replace(b"checkpoint-1", b"checkpoint-9"), "this release knows"),
+        (lambda text: text.replace(b'"count":0', b'"count":-1'), "a number or a digest"),
+        (lambda text: text.replace(b'"count":0', b'"count":"0"'), "look at count"),
+        (lambda text: text.replace(b'"count":0', b'"count":0,"count":0'), "twice"),
+        (lambda text: text + b" " * 5000, "at most"),
+    ],
+)
+async def test_what_is_no_checkpoint(change: object, expected: str) -> None:
+    keyring = await ring()
+    made = await make(keyring.store, keyring)  # type: ignore[arg-type]
+    assert made is not None
+    with pytest.raises(BadCheckpoint, match=expected):
+        read_statement(change(made.statement))  # type: ignore[operator]
+
+
+def test_the_tree_is_that_of_rfc_9162_and_every_path_leads_to_the_root() -> None:
+    def tree_of(leaves: list[bytes]) -> bytes:
+        if len(leaves) < 2:
+            return sha256(b"\0" + leaves[0] if leaves else b"").digest()
+        split = 1 << (len(leaves) - 1).bit_length() - 1
+        return sha256(b"\1" + tree_of(leaves[:split]) + tree_of(leaves[split:])).digest()
+
+    for count in range(20):
+        leaves = [b"leaf %d" % number for number in range(count)]
+        tree = Tree(range(count))
+        for leaf in leaves:
+            tree.add(leaf)
+        assert tree.root() == tree_of(leaves)
+        for place, leaf in enumerate(leaves):
+            path = tree.paths[place]
+            assert root_of(leaf, place, count, path) == tree.root()
+            assert root_of(b"other", place, count, path) != tree.root()
+            assert root_of(leaf, place, count, [*path, b""]) is None
+            assert root_of(leaf, (place + 1) % count, count, path) != tree.root() or count == 1
+
+
+async def test_edits_of_a_postgresql_journal_are_named(database: str) -> None:
+    store = PostgresStore(database)
+    await store.open()
+    keyring = Keyring(store, Seal(new_key()), "ES256")
+    head = Head(TaskState.COMPLETED, 1000, None, 1, False)
+    for name in ("a", "b", "c", "d"):
+        new = NewTask(name, Scope("t", "o", "agent"), "c", 1)
+        assert await store.commit([Append(name, 1, chained(name, 5), new, head)]) == [None]
+    made = await make(store, keyring)
+    assert made is not None
+    held = read_statement(made.statement)
+    public = [msgspec.json.decode(key.public) for key in await keyring.evidence_keys()]
+    assert (await audit(store, held, public)).sound
+    assert sum(usage.tasks for usage in await store.prune("agent", None, 3, 10)) == 1
+    connection = await asyncpg.connect(database, server_settings={"search_path": "roost"})
+    blob = await connection.fetchval("SELECT entries FROM segments WHERE task_id = 'b'")
+    await connection.execute(
+        "UPDATE segments SET entries = $1 WHERE task_id = 'b'", blob.replace(b"piece 2", b"piece 7")
+    )
+    await connection.execute("UPDATE segments SET task_id = 'x' WHERE task_id = 'c'")
+    await connection.close()
+    found = await audit(store, held, public)
+    texts = [fault.text() for fault in found.faults]
+    assert any("task b, entry 2: the link does not hold" in text for text in texts), texts
+    assert any("task c, entry 4: the entry is gone: checkpoint 1 has it" in text for text in texts), texts
+    assert {fault.task for fault in found.faults} == {"b", "c"}
+    assert [stone.task for stone in found.pruned] == ["a"]
+    await store.close()
+
+
+def test_the_script_in_the_docs_is_short() -> None:
+    assert len((ROOT / "docs" / "verify_bundle.py").read_text().splitlines()) <= 80

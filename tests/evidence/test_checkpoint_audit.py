@@ -1,0 +1,282 @@
+"""An auditor holds a checkpoint; whoever edits the journal afterwards, behind the host's back, is found and named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.engine.ports import Append
+from roost.evidence.checkpoint import Statement
+from roost.evidence.checkpoint_audit import Audit, audit
+from roost.protocol.entries import NO_CHAIN, Entry, link
+from roost.stores.sqlite_tasks import decode_segment
+from tests.evidence.journals import Written, beside, checkpoint, edit, opened
+from tests.server import roost
+
+Change = Callable[[sqlite3.Connection, list[str]], None]
+
+
+async def audited(folder: Path, held: Statement) -> Audit:
+    async with beside(folder) as store:
+        keys = [msgspec.json.decode(key.public) for key in (await store.read_identities(0)).keys]
+        return await audit(store, held, keys)
+
+
+def entries(connection: sqlite3.Connection, task: str) -> list[Entry]:
+    rows = connection.execute("SELECT entries FROM segments WHERE task_id = ? ORDER BY last_seq, last_sub", (task,))
+    return [entry for (blob,) in rows for entry in decode_segment(blob)]
+
+
+def rewrite(connection: sqlite3.Connection, task: str, kept: list[Entry]) -> None:
+    """All entries in one segment."""
+    connection.execute("DELETE FROM segments WHERE task_id = ?", (task,))
+    connection.execute(
+        "INSERT INTO segments VALUES (?, ?, ?, 1, ?, NULL, NULL)",
+        (task, kept[-1].seq, kept[-1].sub, msgspec.msgpack.encode(kept)),
+    )
+
+
+def relinked(kept: list[Entry]) -> list[Entry]:
+    """As somebody does who knows how the chain is made."""
+    chain, made = NO_CHAIN, []
+    for entry in kept:
+        chain = link(chain, *entry[:6])
+        made.append(entry._replace(chain=chain))
+    return made
+
+
+def changed(place: int, relink: bool, **fields: Any) -> Change:
+    def change(connection: sqlite3.Connection, tasks: list[str]) -> None:
+        kept = entries(connection, tasks[1])
+        kept[place] = kept[place]._replace(**fields)
+        rewrite(connection, tasks[1], relinked(kept) if relink else kept)
+
+    return change
+
+
+def removed(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    kept = entries(connection, tasks[1])
+    rewrite(connection, tasks[1], kept[:2] + kept[3:])
+
+
+def removed_and_renumbered(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    kept = entries(connection, tasks[1])
+    kept = kept[:2] + [entry._replace(seq=entry.seq - 1) for entry in kept[3:]]
+    rewrite(connection, tasks[1], relinked(kept))
+
+
+def inserted(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    kept = entries(connection, tasks[1])
+    kept = [*kept[:2], kept[2], *(entry._replace(seq=entry.seq + 1) for entry in kept[2:])]
+    rewrite(connection, tasks[1], relinked(kept))
+
+
+def truncated(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    rewrite(connection, tasks[1], entries(connection, tasks[1])[:-1])
+
+
+def task_removed(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    connection.execute("DELETE FROM segments WHERE task_id = ?", (tasks[1],))
+    connection.execute("DELETE FROM tasks WHERE id = ?", (tasks[1],))
+
+
+def tasks_swapped(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    for old, new in ((tasks[1], "x"), (tasks[2], tasks[1]), ("x", tasks[2])):
+        connection.execute("UPDATE segments SET task_id = ? WHERE task_id = ?", (new, old))
+
+
+def given_to_another(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    connection.execute("INSERT INTO scopes (tenant, owner, agent) VALUES ('other', 'other', 'hello')")
+    connection.execute("UPDATE tasks SET scope = last_insert_rowid() WHERE id = ?", (tasks[1],))
+
+
+def rubbish(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    connection.execute("UPDATE segments SET entries = x'00ff' WHERE task_id = ?", (tasks[1],))
+
+
+EDITS: dict[str, tuple[Change, str, int | None]] = {
+    "bytes": (changed(2, False, data=b"{}"), "the link does not hold: the entry was changed", 2),
+    "bytes, relinked": (changed(2, True, data=b"{}"), "has another chain: this entry, or one before it", None),
+    "time": (changed(1, False, time=1), "the link does not hold", 1),
+    "time, relinked": (changed(1, True, time=1), "has another chain", None),
+    "kind": (changed(2, False, kind="a"), "the link does not hold", 2),
+    "ordinal": (changed(2, False, ordinal=77), "the link does not hold", 2),
+    "chain": (changed(2, False, chain=bytes(32)), "the link does not hold", 2),
+    "entry removed": (removed, "an entry is missing before it, or it is out of order", None),
+    "entry removed, relinked": (removed_and_renumbered, "the entry is gone: checkpoint 1 has it", None),
+    "entry inserted, relinked": (inserted, "has another chain", None),
+    "tail cut off": (truncated, "the entry is gone: checkpoint 1 has it", None),
+    "task removed": (task_removed, "the task is gone, with its tombstone: checkpoint 1 has it", None),
+    "tasks swapped": (tasks_swapped, "has another chain", None),
+    "owner": (given_to_another, "it is not the tenant's, owner's or agent's that checkpoint 1 has", None),
+    "rubbish": (rubbish, "cannot be read", None),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+async def test_an_edit_of_a_task_is_named(journal: Written, name: str) -> None:
+    held = await checkpoint(journal.folder)
+    assert (await audited(journal.folder, held)).sound
+    change, expected, seq = EDITS[name]
+    edit(journal.folder, lambda connection: change(connection, journal.tasks))
+    found = await audited(journal.folder, held)
+    assert [fault.task for fault in found.faults if expected in fault.what], [fault.text() for fault in found.faults]
+    blamed = {fault.task for fault in found.faults}
+    assert journal.tasks[1] in blamed
+    assert blamed <= {journal.tasks[1], *([journal.tasks[2]] if "swapped" in name else []), ""}
+    if seq is not None:
+        assert found.faults[0].seq == seq
+
+
+CHECKPOINT_EDITS: dict[str, tuple[str, str]] = {
+    "its statement": (
+        """UPDATE checkpoints SET statement = replace(CAST(statement AS TEXT), '"count":5', '"count":4')
+        WHERE number = 1""",
+        "checkpoint 1: its signature is not valid",
+    ),
+    "rubbish": ("UPDATE checkpoints SET statement = 'x' WHERE number = 2", "checkpoint 2: it is not a checkpoint"),
+    "the first is gone": ("DELETE FROM checkpoints WHERE number = 1", "checkpoint 1: it is missing"),
+    "all are gone": ("DELETE FROM checkpoints", "checkpoint 1: it is the one that you hold, and it is missing"),
+    "a leaf": ("UPDATE leaves SET seq = seq + 1 WHERE task_id = :task", "checkpoint 1: its leaves were changed"),
+    "a leaf is gone": ("DELETE FROM leaves WHERE task_id = :task", "checkpoint 1: its leaves were changed"),
+    "a leaf too many": (
+        "INSERT INTO leaves SELECT 'zzz', number, seq, sub, chain, scope FROM leaves WHERE task_id = :task",
+        "checkpoint 1: its leaves were changed",
+    ),
+    "another number": ("UPDATE checkpoints SET number = 3 WHERE number = 2", "checkpoint 2: it is missing"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINT_EDITS)
+async def test_an_edit_of_the_checkpoints_is_named(journal: Written, name: str) -> None:
+    held = await checkpoint(journal.folder)
+    await checkpoint(journal.folder)
+    sql, expected = CHECKPOINT_EDITS[name]
+    edit(
+        journal.folder, lambda connection: connection.execute(sql, {"task": journal.tasks[1]} if ":task" in sql else {})
+    )
+    texts = [fault.text() for fault in (await audited(journal.folder, held)).faults]
+    assert any(text.startswith(expected) for text in texts), texts
+
+
+async def test_a_checkpoint_of_another_journal_is_not_found_in_this_one(journal: Written, tmp_path: Path) -> None:
+    held = await checkpoint(journal.folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    await checkpoint(other)
+    texts = [fault.text() for fault in (await audited(other, held)).faults]
+    assert any("it is not the one that you hold" in text for text in texts)
+
+
+async def test_what_goes_on_is_no_edit_and_a_pruned_task_is_named_as_pruned(journal: Written, tmp_path: Path) -> None:
+    held = await checkpoint(journal.folder)
+    file = tmp_path / "held.json"
+    file.write_bytes(held.line() + b"\n")
+    assert roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder).returncode == 0
+    second = await checkpoint(journal.folder)
+    assert second.count == 0  # the tombstone has what the leaf has
+    async with opened(journal.folder) as store:
+        more = (await store.read_entries(journal.tasks[3], -1, 100, wire=False))[-1]
+        stored = await store.read_task(journal.tasks[3])
+        place = (more.seq + 1, 0, "a", b"{}", more.time, 9)
+        new = Entry(*place, link(more.chain, *place))
+        assert await store.commit([Append(journal.tasks[3], stored.head.fence, [new])]) == [None]
+    found = await audited(journal.folder, held)
+    assert found.sound, [fault.text() for fault in found.faults]
+    assert [(stone.task, stone.proven) for stone in found.pruned] == [(journal.tasks[0], True)]
+    assert found.newer == 1
+    third = await checkpoint(journal.folder)
+    assert (third.number, third.count) == (3, 1)
+    done = roost("evidence", "audit", "--since", file, "--data", journal.folder)
+    assert done.returncode == 0, done.stdout
+    for text in (f"task {journal.tasks[0]}: pruned after entry", "not anchored", "not detectable", "no edit found"):
+        assert text in done.stdout
+    assert "3 checkpoints, 5 tasks in them" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("DELETE FROM tombstones", "the task is gone, with its tombstone"),
+        ("UPDATE tombstones SET chain = zeroblob(32)", "it is not of the task that checkpoint 1 has"),
+        ("UPDATE tombstones SET seq = 1", "it is not of the task that checkpoint 1 has"),
+    ],
+)
+async def test_an_edit_of_a_tombstone_is_named(journal: Written, sql: str, expected: str) -> None:
+    held = await checkpoint(journal.folder)
+    assert roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder).returncode == 0
+    edit(journal.folder, lambda connection: connection.execute(sql))
+    [fault] = (await audited(journal.folder, held)).faults
+    assert (expected in fault.what, fault.task) == (True, journal.tasks[0])
+
+
+async def test_the_commands(journal: Written, tmp_path: Path) -> None:
+    file, keys = tmp_path / "held.json", tmp_path / "keys.json"
+    where = ("--data", journal.folder)
+    done = roost("evidence", "checkpoint", "--out", file, *where)
+    assert (done.returncode, done.stdout) == (0, f"{file} holds checkpoint 1\n")
+    assert len(file.read_bytes()) < 700
+    printed = roost("evidence", "checkpoint", *where)
+    assert json.loads(printed.stdout)["checkpoint"]["number"] == 2
+    listed = json.loads(roost("evidence", "checkpoints", "--json", *where).stdout)["items"]
+    assert [item["checkpoint"]["number"] for item in listed] == [2, 1]
+    async with opened(journal.folder) as store:
+        found = [key for key in (await store.read_identities(0)).keys if key.agent == "@evidence"]
+    keys.write_bytes(b'{"keys":[%b]}' % found[0].public)
+    done = roost("evidence", "audit", "--since", file, "--trust", keys, *where)
+    assert (done.returncode, "keys that you gave" in done.stdout) == (0, True)
+    edit(journal.folder, lambda connection: truncated(connection, journal.tasks))
+    done = roost("evidence", "audit", "--since", file, "--json", *where)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["outcome"], told["anchored"]) == (1, "edited", False)
+    assert told["faults"][0]["task"] == journal.tasks[1]
+    assert len(told["cannot_detect"]) >= 4
+    done = roost("evidence", "audit", "--since", keys, *where)
+    assert (done.returncode, "it is not a checkpoint" in done.stderr) == (2, True)
+
+
+async def test_a_signature_by_a_key_that_was_not_given_is_refused(journal: Written, tmp_path: Path) -> None:
+    held = await checkpoint(journal.folder)
+    async with beside(journal.folder) as store:
+        found = await audit(store, held, [])
+    assert "its signature is not valid" in found.faults[0].text()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from roost.stores.offline import OfflineStore
+
+async def main():
+    store = OfflineStore(Path(sys.argv[1]))
+
+    async def seal(last, leaves):
+        assert [leaf async for leaf in leaves]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    await store.make_checkpoint(seal)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_maker_that_is_killed_leaves_no_checkpoint_and_the_next_one_is_whole(journal: Written) -> None:
+    command = [sys.executable, "-c", KILLED, str(journal.folder)]
+    done = subprocess.run(command, check=False, env={**os.environ})
+    assert done.returncode == -signal.SIGKILL
+    async with opened(journal.folder) as store:
+        assert await store.read_checkpoints(0, 10) == []
+        assert await store.walk_leaves(("", 0), 10) == []
+    held = await checkpoint(journal.folder)
+    assert (held.number, held.count) == (1, 5)
+    assert (await audited(journal.folder, held)).sound
