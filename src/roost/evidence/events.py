@@ -76,36 +76,31 @@ class Event(NamedTuple):
 
     @property
     def content_hash(self) -> str:
-        return "sha256:" + sha256(self._hashed()).hexdigest()
+        return "sha256:" + self._hash()
 
     def line(self) -> bytes:
         """The event as canonical JSON, without a line end. Members are in the order of RFC 8785."""
-        time = b"" if self.time is None else b'"time":%b,' % text(self.time)
+        run = word(self.run)
         return (
-            b'{"assaycontenthash":%b,"assayproducer":%b,"assayproducerversion":%b,"assayrunid":%b,"assayseq":%d,'
-            b'"data":%b,"datacontenttype":"application/json","id":%b,"source":%b,"specversion":"1.0","subject":%b,'
-            b'%b"type":%b}'
-            % (
-                text(self.content_hash),
-                word(PRODUCER),
-                word(VERSION),
-                word(self.run),
-                self.seq,
-                self.data,
-                text(self.id),
-                word(SOURCE),
-                word(self.subject),
-                time,
-                word(self.type),
-            )
-        )
-
-    def _hashed(self) -> bytes:
-        return b'{"data":%b,"datacontenttype":"application/json","specversion":"1.0","subject":%b,"type":%b}' % (
+            b'{"assaycontenthash":"sha256:%b",%b"assayrunid":%b,"assayseq":%d,"data":%b,'
+            b'"datacontenttype":"application/json","id":%b:%d",%b"subject":%b,%b"type":%b}'
+        ) % (
+            self._hash().encode(),
+            _PRODUCED,
+            run,
+            self.seq,
             self.data,
+            run[:-1],
+            self.seq,
+            _SOURCED,
             word(self.subject),
+            b"" if self.time is None else b'"time":%b,' % text(self.time),
             word(self.type),
         )
+
+    def _hash(self) -> str:
+        hashed = b'{"data":%b,"datacontenttype":"application/json","specversion":"1.0","subject":%b,"type":%b}'
+        return sha256(hashed % (self.data, word(self.subject), word(self.type))).hexdigest()
 
 
 class Raw(NamedTuple):
@@ -142,47 +137,37 @@ class Data(NamedTuple):
     unmapped: Named
     """What is in the input and not in the content."""
     raw: Raw
-    entry: bytes = b""
-    """Of the journal: canonical."""
 
     def canonical(self, canonical: Canonical = jcs) -> bytes:
         """RFC 8785, put together from parts in the order of their names.
 
         Numbers from 2**53 on become text, and are named as synthetic.
         """
-        try:
-            content = canonical(self.content)
-            doubtful = _LONG_NUMBER.search(content) is not None
-        except NotCanonical:
-            doubtful = True
-        if doubtful:
-            content = canonical(mended(self.content, "/data/content", self.synthetic))
-        refs = b",".join(
-            b'"%b":{"id":%b,"synthetic":%b,"visible":%b}'
-            % (name.encode(), word(ref["id"]), _BOOL[ref["synthetic"]], _BOOL[ref["visible"]])
-            for name, ref in sorted(self.refs.items())
-        )
-        return (
-            b'{"content":%b,"discovery":%b,"document":%b,%b"handoff":%b,"profile":"v2",'
-            b'"protocol":{"name":"a2a","version":%b,"version_source":%b},'
-            b'"raw":{"media_type":%b,"sha256":%b,"size_bytes":%d},"refs":{%b},"signature":%b,'
-            b'"synthetic":%b,"unmapped":%b}'
-        ) % (
+        content = _form(self.content, canonical, self.synthetic)
+        return _DATA % (
             content,
             _small(self.claims.discovery),
             word(self.document),
-            self.entry and b'"entry":%b,' % self.entry,
+            b"",
             _small(self.claims.handoff),
             word(self.version),
             word(self.version_source),
             word(self.raw.media_type),
-            text(self.raw.sha256),
+            self.raw.sha256.encode(),
             self.raw.size_bytes,
-            refs,
+            _refs(self.refs),
             _small(self.claims.signature),
-            _NONE if not self.synthetic.count else jcs(self.synthetic.plain()),
-            _NONE if not self.unmapped.count else jcs(self.unmapped.plain()),
+            _named(self.synthetic),
+            _named(self.unmapped),
         )
+
+
+_DATA = (
+    b'{"content":%b,"discovery":%b,"document":%b,%b"handoff":%b,"profile":"v2",'
+    b'"protocol":{"name":"a2a","version":%b,"version_source":%b},'
+    b'"raw":{"media_type":%b,"sha256":"%b","size_bytes":%d},"refs":{%b},"signature":%b,'
+    b'"synthetic":%b,"unmapped":%b}'
+)
 
 
 def text(value: str) -> bytes:
@@ -203,8 +188,36 @@ def _small(value: Mapping[str, Any]) -> bytes:
     return _usual.get(id(value)) or jcs(value)
 
 
+def _form(content: Any, canonical: Canonical, synthetic: Named) -> bytes:
+    try:
+        written = canonical(content)
+        doubtful = _LONG_NUMBER.search(written) is not None
+    except NotCanonical:
+        doubtful = True
+    return canonical(mended(content, "/data/content", synthetic)) if doubtful else written
+
+
+def _named(found: Named) -> bytes:
+    return jcs(found.plain()) if found.count else _NONE
+
+
+def _ref(name: str, ref: Mapping[str, Any]) -> bytes:
+    return b'"%b":{"id":%b,"synthetic":%b,"visible":%b}' % (
+        name.encode(),
+        word(ref["id"]),
+        _BOOL[ref["synthetic"]],
+        _BOOL[ref["visible"]],
+    )
+
+
+def _refs(refs: Mapping[str, Mapping[str, Any]]) -> bytes:
+    return b",".join(_ref(name, ref) for name, ref in sorted(refs.items()))
+
+
 _BOOL = (b"false", b"true")
 _NONE = jcs(Named().plain())
+_PRODUCED = b'"assayproducer":%b,"assayproducerversion":%b,' % (text(PRODUCER), text(VERSION))
+_SOURCED = b'"source":%b,"specversion":"1.0",' % text(SOURCE)
 _usual = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNATURE)}
 
 
@@ -217,15 +230,64 @@ def journal_events(
     writes RFC 8785, and raises NotCanonical for what has no such form.
     EvidenceError for an entry that is not as a host writes it.
     """
-    run = run_id("task", task.id)
-    for seq, entry in enumerate(entries, first):
-        yield Event(
-            type=TYPE + NAMES.get(entry.kind, "unknown"),
-            subject=task.id,
-            run=run,
-            seq=seq,
-            time=_entry_time(task, entry),
-            data=_entry_data(task, entry, canonical),
+    teller = Teller(task, canonical)
+    return (teller.event(entry, seq) for seq, entry in enumerate(entries, first))
+
+
+class Teller:
+    """Tells the entries of one task: what they have in common is written once."""
+
+    def __init__(self, task: NewTask, canonical: Canonical = jcs) -> None:
+        self.task = task
+        self.canonical = canonical
+        self.run = run_id("task", task.id)
+        self.agent = _ref("agent", reference(task.scope.agent))
+        self.context = _ref("context", reference(task.context_id))
+        self.named = _ref("task", reference(task.id))
+
+    def event(self, entry: Entry, seq: int) -> Event:
+        """`seq`: how many entries of the task were told before it."""
+        task = self.task
+        data = self._data(entry)
+        return Event(TYPE + NAMES[entry.kind], task.id, self.run, seq, _entry_time(task, entry), data)
+
+    def _data(self, entry: Entry) -> bytes:
+        content = _content(self.task, entry)
+        told = NO_HANDOFF
+        refs: tuple[bytes, ...] = (self.agent, self.context, self.named)
+        if entry.kind == kinds.ARTIFACT:
+            artifact = _ref("artifact", reference(content["artifactUpdate"]["artifact"]["artifactId"]))
+            refs = (self.agent, artifact, self.context, self.named)
+        elif entry.kind in (kinds.MESSAGE, kinds.REPLY):
+            record = content[_MEMBERS[entry.kind]]
+            message = record["message"] if entry.kind == kinds.MESSAGE else record
+            told = handoff(message, record.get("metadata"))
+            refs = (self.agent, self.context, _ref("message", reference(message["messageId"])), self.named)
+        synthetic = Named()
+        form = _form(content, self.canonical, synthetic)
+        where = b'"entry":{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d},' % (
+            entry.chain.hex().encode(),
+            word(entry.kind),
+            entry.ordinal,
+            entry.seq,
+            entry.sub,
+            entry.time,
+        )
+        return _DATA % (
+            form,
+            _small(NO_DISCOVERY),
+            b'"journal-entry"',
+            where,
+            _small(told),
+            b'"1.0"',
+            b'"journal"',
+            b'"application/json"',
+            sha256(entry.data).hexdigest().encode(),
+            len(entry.data),
+            b",".join(refs),
+            _small(NO_SIGNATURE),
+            _named(synthetic),
+            _NONE,
         )
 
 
@@ -249,37 +311,6 @@ def _where(task: NewTask, entry: Entry) -> str:
 @lru_cache(64)
 def _second(second: int) -> str:
     return (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _entry_data(task: NewTask, entry: Entry, canonical: Canonical) -> bytes:
-    content = _content(task, entry)
-    refs = {
-        "agent": reference(task.scope.agent),
-        "task": reference(task.id),
-        "context": reference(task.context_id),
-    }
-    claims = Claims()
-    if entry.kind in (kinds.MESSAGE, kinds.REPLY):
-        record = content[_MEMBERS[entry.kind]]
-        message = record["message"] if entry.kind == kinds.MESSAGE else record
-        refs["message"] = reference(message["messageId"])
-        claims = Claims(handoff=handoff(message, record.get("metadata")))
-    elif entry.kind == kinds.ARTIFACT:
-        refs["artifact"] = reference(content["artifactUpdate"]["artifact"]["artifactId"])
-    data = Data(
-        document="journal-entry",
-        version="1.0",
-        version_source="journal",
-        refs=refs,
-        content=content,
-        claims=claims,
-        synthetic=Named(),
-        unmapped=Named(),
-        raw=raw_of(entry.data),
-        entry=b'{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d}'
-        % (entry.chain.hex().encode(), word(entry.kind), entry.ordinal, entry.seq, entry.sub, entry.time),
-    )
-    return data.canonical(canonical)
 
 
 def _content(task: NewTask, entry: Entry) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from roost.evidence.bundle import Counts, Limits, Manifest, Member, Producer, Ro
 from roost.evidence.bundle_canonical import canonical
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.errors import EvidenceError
-from roost.evidence.events import Event, journal_events, rfc3339, text, word
+from roost.evidence.events import Event, Teller, rfc3339, text, word
 from roost.evidence.export_proofs import MOST_PROVEN, Held, proofs
 from roost.evidence.export_selection import Selection, picked, pruned
 from roost.evidence.keys import MANIFEST, signature
@@ -140,7 +140,7 @@ class _Export:
 
     async def _task(self, new: NewTask) -> None:
         last: Entry | None = None
-        told = 0
+        teller, told = Teller(new, canonical), 0
         async for entries in _pages(self.store, new.id):
             self.counts.events += len(entries)
             if self.counts.events > self.limits.events:
@@ -149,7 +149,7 @@ class _Export:
                     " and when the bundle is verified"
                 )
             for entry in entries:
-                self._entry(new, entry, told)
+                self._entry(new, teller, entry, told)
                 told += 1
             last = entries[-1]
         if last is None:
@@ -177,8 +177,8 @@ class _Export:
         else:
             self.held.clear()
 
-    def _entry(self, new: NewTask, entry: Entry, place: int) -> None:
-        event = self._event(new, entry, place)
+    def _entry(self, new: NewTask, teller: Teller, entry: Entry, place: int) -> None:
+        event = self._event(teller, entry, place)
         shown = b"null" if event is None else event.line()
         if event is not None:
             self.run.update(shown[HASH_AT] + b"\n")
@@ -194,13 +194,12 @@ class _Export:
             line = _line(new, entry, shown, _reference(entry.data, "member"))
         self.parts[bundle.EVENTS].line(line)
 
-    def _event(self, new: NewTask, entry: Entry, place: int) -> Event | None:
+    def _event(self, teller: Teller, entry: Entry, place: int) -> Event | None:
         try:
-            event = next(journal_events(new, [entry], place, canonical))
+            return teller.event(entry, place)
         except EvidenceError:
             self.counts.untold += 1
             return None
-        return event
 
     def _apart(self, data: bytes) -> None:
         name = f"raw/{sha256(data).hexdigest()}"

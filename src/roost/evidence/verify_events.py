@@ -11,7 +11,7 @@ import msgspec
 from roost.evidence import bundle
 from roost.evidence.bundle import Manifest
 from roost.evidence.bundle_canonical import is_form
-from roost.evidence.events import NAMES, JSON, PRODUCER, SOURCE, TYPE, Event, rfc3339, run_id
+from roost.evidence.events import JSON, NAMES, PRODUCER, SOURCE, TYPE, Event, rfc3339, run_id
 from roost.evidence.verify_faults import Faults
 from roost.protocol.entries import NO_CHAIN, link
 
