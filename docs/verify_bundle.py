@@ -1,11 +1,12 @@
 """Checks a bundle: python verify_bundle.py FILE [JWKS]. Needs `cryptography`. Exit code 0: valid. 1: not valid."""
 
 import base64
-import gzip
 import hashlib
+import io
 import json
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
@@ -46,11 +47,14 @@ def check_signature(signed, payload, keys):
 
 
 def main(path, jwks=None):
-    members = {}
-    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
-        for member in tar:
-            need(member.isreg() and member.name not in members, f"{member.name} is no plain file, or there twice")
-            members[member.name] = tar.extractfile(member).read()
+    inflate, members, end = zlib.decompressobj(31), {}, 0
+    unpacked = inflate.decompress(Path(path).read_bytes())
+    need(inflate.eof and not inflate.unused_data, "the compressed data is cut off, or something comes after it")
+    for member in tarfile.TarFile(fileobj=io.BytesIO(unpacked)):
+        need(member.isreg() and member.name not in members, f"{member.name} is no plain file, or there twice")
+        start, end = member.offset_data, member.offset_data + -(-member.size // 512) * 512
+        members[member.name] = unpacked[start : start + member.size]
+    need(unpacked[end:] == bytes(1024), "the archive does not end where its last member does")
     keys = json.loads(Path(jwks).read_bytes() if jwks else members["keys/jwks.json"])["keys"]
     signer = check_signature(json.loads(members["manifest.json.sig"]), members["manifest.json"], keys)
     listed = {one["name"]: (one["sha256"], one["size"]) for one in json.loads(members["manifest.json"])["members"]}

@@ -19,7 +19,7 @@ from roost.protocol.types import (
     TaskStatus,
 )
 
-STREAM = b': keep-alive\n\nid: 7\ndata: {"a":1}\n\ndata: {"b":"\xe2\x80\xa8"}\r\n\r\nid: 8\ndata: {"cut'
+STREAM = b': keep-alive\nid: 7\ndata: {"a":1}\n\ndata: {"b":"\xe2\x80\xa8"}\r\n\r\nid: 8\ndata: {"cut'
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -41,9 +41,11 @@ def open_grpc(settings: Settings, gate: Gate) -> GrpcServer | None:
     if settings.tls_cert:
         client_ca = Path(settings.client_ca) if "mtls" in gate.access.rules.schemes else None
         certificates = Certificates(Path(settings.tls_cert), Path(settings.tls_key), client_ca)
-    limits = Limits(settings.max_body, settings.max_head_bytes, settings.max_connections, settings.head_s)
+    limits = Limits(
+        settings.max_body, settings.max_head_bytes, settings.max_connections, settings.head_s, settings.write_s
+    )
     try:
-        server = GrpcServer(host, port, limits, certificates, shared=settings.workers > 1)
+        server = GrpcServer(host, port, limits, certificates, gate.access.roster, shared=settings.workers > 1)
     except CannotListen as error:
         raise InboundError(str(error)) from None
     agents = [profile.id for profile in gate.cards.profiles]
@@ -61,12 +63,12 @@ async def start_grpc(server: GrpcServer, app: App) -> None:
         from roost.doors.a2a_03.grpc import OldGrpcDoor
 
         kinds.append(OldGrpcDoor)
-    services = {kind.name: kind(app.context, app.guard, app.requests, app.root).service() for kind in kinds}
+    doors = [kind(app.context, app.guard, app.requests, app.root, server.calls) for kind in kinds]
 
     async def ready() -> bool:
         return (await app.observability.readiness()).status == 200
 
-    await server.start(services, ready)
+    await server.start({door.name: door.service() for door in doors}, ready)
 
 
 def _on_cards(settings: Settings, host: str, port: int) -> str:

@@ -139,7 +139,9 @@ def test_a_quota_holds_for_both_versions_together(world: World) -> None:
     old, new = world.old(slow), Rest(slow.http, world.server.url)
     old.task(agent="other")
     new.task(agent="other")
-    for answer in (old.post("message/send", sending(), "other"), old.rest("GET", "tasks", "other")):
+    for ask in (lambda: old.post("message/send", sending(), "other"), lambda: old.rest("GET", "tasks", "other")):
+        tried = (ask() for _ in range(10))  # the window slides: where a minute ends, one more may go through
+        answer = next(answer for answer in tried if answer.status_code != 200)
         assert problem(answer).reason == "TOO_MANY_REQUESTS"
         assert int(answer.headers["retry-after"]) > 0
 

@@ -17,6 +17,8 @@ NESTED: Any = {}
 for _ in range(60):
     NESTED = {"x": NESTED}
 
+MARK = {"data_part_compat": True}
+
 
 def with_part(part: Any) -> dict[str, Any]:
     return {"message": message(parts=[{"kind": "text", "text": "x"}, part])}
@@ -43,7 +45,11 @@ PARAMS: list[tuple[Any, str, str]] = [
     (with_part({"kind": "file", "file": {"bytes": 3}}), "message.parts[1].file.bytes", "string"),
     (with_part({"kind": "file", "file": {"bytes": "?no base64?"}}), "message.parts[1].file.bytes", "base64"),
     (with_part({"kind": "file", "file": {"name": "a"}}), "message.parts[1].file.bytes", "required"),
-    (with_part({"kind": "data", "data": {"n": 10**400}}), "params", "too large"),
+    (with_part({"kind": "data", "data": {"n": 10**400}}), "message.parts[1].data.n", "too large"),
+    (with_part({"kind": "data", "data": {"n": [{"m": 2**53 + 1}]}}), "message.parts[1].data.n[0].m", "2^53"),
+    (with_part({"kind": "data", "data": {"a": 1}, "metadata": MARK}), "message.parts[1].data", "`value`"),
+    (with_part({"kind": "data", "data": {"value": 1, "b": 2}, "metadata": MARK}), "message.parts[1].data", "`value`"),
+    ({"message": message(metadata={"n": -(2**53) - 1})}, "message.metadata.n", "2^53"),
     (with_part({"kind": "data", "data": NESTED}), "params", "too deep"),
     ({"message": message(metadata=[1])}, "message.metadata", ""),
     ({"message": message(), "configuration": {"blocking": "perhaps"}}, "configuration.blocking", ""),
@@ -144,6 +150,7 @@ def test_another_version_is_refused(old: Old, version: str) -> None:
         ):
             found = problem(answer)
             assert (found.reason, version in found.message) == ("VERSION_NOT_SUPPORTED", True)
+            assert "0.3, 1.0" in answer.text
 
 
 def test_a_body_of_0_3_in_1_0_names_the_field(new: Rest, old: Old) -> None:
@@ -159,6 +166,8 @@ REST_BODIES: list[tuple[Any, str, str]] = [
     ({"message": message()}, "message.parts", "`A2A-Version: 1.0`"),
     (proto_sending(role="user"), "message.role", ""),
     (proto_sending(role="ROLE_UNSPECIFIED"), "message.role", "ROLE_USER"),
+    (proto_sending(role=7), "message.role", "ROLE_USER"),
+    (proto_sending(role="7"), "message.role", "ROLE_USER"),
     (proto_sending(content=[]), "message.parts", ""),
     (proto_sending(content={"text": "x"}), "message.content", ""),
     (proto_sending(content=[{"text": 5}]), "message.content.text", ""),
@@ -169,7 +178,8 @@ REST_BODIES: list[tuple[Any, str, str]] = [
     (proto_sending(content=[{"file": {"fileWithBytes": "???"}}]), "message.content[0].file.fileWithBytes", "base64"),
     (proto_sending(content=[{"file": {"fileWithBytes": "/////w=="}}]), "message.content[0].file.fileWithBytes", ""),
     (proto_sending(content=[{"file": {"fileWithBytes": "Pz8/"}}]), "message.parts[0].file.bytes", "base64"),
-    (proto_sending(content=[{"data": {"data": {"n": 10**400}}}]), "body", "too large"),
+    (proto_sending(content=[{"data": {"data": {"n": 2**53 + 1}}}]), "message.content[0].data.data.n", "2^53"),
+    (proto_sending(content=[{"data": {"data": {"a": 1}}, "metadata": MARK}]), "message.parts[0].data", "`value`"),
     (proto_sending(metadata=[]), "message.metadata", ""),
     ({**proto_sending(), "configuration": {"historyLength": "x"}}, "configuration.historyLength", ""),
     ({**proto_sending(), "configuration": []}, "configuration", ""),
@@ -203,6 +213,24 @@ def test_a_webhook_over_rest_that_is_none(old: Old) -> None:
         found = problem(old.rest("POST", "tasks/x/pushNotificationConfigs", json=body))
         assert found.reason == "INVALID_PARAMS"
         assert found.field
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"configId": "b"}, "configId"),
+        ({"parent": "tasks/y"}, "parent"),
+        ({"config": {"name": "tasks/y/pushNotificationConfigs/a"}}, "config.name"),
+        ({"config": {"name": "tasks/x/pushNotificationConfigs/b"}}, "configId"),
+    ],
+)
+def test_a_webhook_over_rest_that_is_said_to_be_two(old: Old, more: Any, field: str) -> None:
+    config = {"pushNotificationConfig": {"id": "a", "url": "http://127.0.0.1:9/hook"}, **more.get("config", {})}
+    path = "tasks/x/pushNotificationConfigs"
+    found = problem(old.rest("POST", path, json={**more, "config": config}))
+    assert (found.reason, found.field) == ("INVALID_PARAMS", field)
+    found = problem(old.rest("POST", f"{path}?configId=c", json={"configId": "a", "config": config}))
+    assert (found.reason, found.field) == ("INVALID_PARAMS", "configId")
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "99999999999", "4294967296"])

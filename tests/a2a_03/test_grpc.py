@@ -16,6 +16,7 @@ from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.grpc.wire import PATIENCE_S, Refusal, calling, refusal
 
 HELLO = ("a2a-agent", "hello")
+HOOK = "http://127.0.0.1:9/hook"
 UNKNOWN = f"tasks/{uuid.uuid4()}"
 
 
@@ -107,9 +108,26 @@ def not_a_number() -> pb.SendMessageRequest:
     return request
 
 
+def marked() -> pb.Part:
+    """As what is no object; it is one."""
+    part = pb.Part()
+    part.data.data["a"] = 1
+    part.metadata["data_part_compat"] = True
+    return part
+
+
+def hook(task: str, **more: Any) -> pb.CreateTaskPushNotificationConfigRequest:
+    config = pb.TaskPushNotificationConfig(push_notification_config=pb.PushNotificationConfig(url=HOOK))
+    request = pb.CreateTaskPushNotificationConfigRequest(parent=task, config=config)
+    request.MergeFrom(pb.CreateTaskPushNotificationConfigRequest(**more))
+    return request
+
+
 BAD: list[tuple[str, Any, str]] = [
     ("SendMessage", pb.SendMessageRequest(), "message.role"),
     ("SendMessage", sending(role=pb.ROLE_UNSPECIFIED), "message.role"),
+    ("SendMessage", sending(role=7), "message.role"),
+    ("SendMessage", with_parts(marked()), "message.parts[0].data"),
     ("SendMessage", with_parts(), "message.parts"),
     ("SendMessage", with_parts(pb.Part()), "message.content[0]"),
     ("SendMessage", with_parts(pb.Part(file=pb.FilePart())), "message.content[0].file"),
@@ -137,7 +155,17 @@ BAD: list[tuple[str, Any, str]] = [
     (
         "CreateTaskPushNotificationConfig",
         pb.CreateTaskPushNotificationConfigRequest(parent=UNKNOWN),
-        "config.push_notification_config",
+        "config.pushNotificationConfig",
+    ),
+    (
+        "CreateTaskPushNotificationConfig",
+        hook(UNKNOWN, config=pb.TaskPushNotificationConfig(name="tasks/y/pushNotificationConfigs/a")),
+        "config.name",
+    ),
+    (
+        "CreateTaskPushNotificationConfig",
+        hook(UNKNOWN, config_id="a", config={"push_notification_config": {"id": "b"}}),
+        "configId",
     ),
 ]
 
@@ -170,6 +198,23 @@ async def test_a_task_that_is_not_there_or_is_over(caller: Caller, old: Old) -> 
         ("GetAgentCard", pb.GetAgentCardRequest(), "UNSUPPORTED_OPERATION"),
     ):
         assert (await caller.refused(method, params, HELLO)).reason == reason
+
+
+@pytest.mark.parametrize("place_of_id", ["config_id", "name", "none"])
+async def test_a_webhook_has_the_id_that_the_request_says(caller: Caller, place_of_id: str) -> None:
+    begun = (await caller.ask("SendMessage", sending(str(uuid.uuid4()), blocking=False))).task
+    task = f"tasks/{begun.id}"
+    name = f"{task}/pushNotificationConfigs/mine"
+    said: dict[str, dict[str, Any]] = {
+        "config_id": {"config_id": "mine", "config": {"name": f"{task}/pushNotificationConfigs/None"}},
+        "name": {"config": {"name": name}},
+        "none": {},
+    }
+    made = await caller.ask("CreateTaskPushNotificationConfig", hook(task, **said[place_of_id]))
+    assert (made.name == name) is (place_of_id != "none")
+    found = await caller.ask("GetTaskPushNotificationConfig", pb.GetTaskPushNotificationConfigRequest(name=made.name))
+    assert found.push_notification_config.url == HOOK
+    await caller.ask("CancelTask", pb.CancelTaskRequest(name=task))
 
 
 async def test_the_service_of_1_0_is_there_too(place: str, old: Old) -> None:

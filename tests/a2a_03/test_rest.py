@@ -103,6 +103,17 @@ def test_webhooks_are_set_read_listed_and_deleted(old: Old, form: str) -> None:
     old.rest_ok("POST", f"tasks/{task}:cancel", "hold")
 
 
+@pytest.mark.parametrize("form", ["body", "query", "name"])
+def test_a_webhook_has_the_id_that_the_request_says(old: Old, form: str) -> None:
+    path = f"tasks/{begun(old)}/pushNotificationConfigs"
+    config: dict[str, Any] = {"pushNotificationConfig": {"url": HOOK}}
+    if form == "name":
+        config["name"] = f"{path}/mine"
+    body = {"configId": "mine", "config": config} if form == "body" else config
+    old.rest_ok("POST", path + ("?configId=mine" if form == "query" else ""), "hold", json=body)
+    assert old.rest_ok("GET", f"{path}/mine", "hold")["name"] == f"{path}/mine"
+
+
 def test_a_message_sent_again_is_answered_as_before(old: Old) -> None:
     body = proto_sending()
     first, again = (old.rest("POST", "message:send", json=body) for _ in range(2))

@@ -94,7 +94,7 @@ def test_a_page_of_an_allowed_origin_may_read_every_answer(site: Site, kind: str
 def test_a_browser_that_asks_first_needs_no_credential(site: Site, kind: str, method: str) -> None:
     path = KINDS[kind][1]
     asked = {"Origin": APP, "Access-Control-Request-Method": method}
-    asked["Access-Control-Request-Headers"] = "authorization, a2a-version, content-type"
+    asked["Access-Control-Request-Headers"] = "authorization, a2a-version, content-type, x-stainless-os"
     answer = site.unknown.http.options(f"{site.people.base}{path}", headers=asked)
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == APP
@@ -102,6 +102,7 @@ def test_a_browser_that_asks_first_needs_no_credential(site: Site, kind: str, me
     allowed = answer.headers["access-control-allow-headers"]
     for header in ("authorization", "x-api-key", "x-tenant-id", "a2a-version", "a2a-extensions", "last-event-id"):
         assert header in allowed
+    assert "x-stainless-os" in allowed, "clients have headers of their own"
     assert int(answer.headers["access-control-max-age"]) > 0
 
 

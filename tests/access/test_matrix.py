@@ -583,7 +583,8 @@ def test_the_directory_and_the_first_page_name_only_what_the_caller_may_call(wor
     assert named("owner") == ["desk"]
     assert named("elsewhere") == ["other"]
     assert named("admin") == []
-    assert {"desk", "other", "keyed"} <= {*named("colleague")}
+    assert {"desk", "other"} <= {*named("colleague")}
+    assert "keyed" not in named("colleague"), "it takes no bearer token"
 
 
 def test_the_admin_secret_of_the_environment_opens_no_agent(world: World) -> None:

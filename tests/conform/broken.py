@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from roost.identity.signing import Signer, make_pair, sign, sign_card, signer
+from roost.identity.signing import Signer, base64url, make_pair, sign, sign_card, signer
 from roost.protocol.canonical import card_form
 from roost.protocol.errors import (
     ExtensionSupportRequired,
@@ -24,6 +24,7 @@ from roost.protocol.errors import (
     InvalidParams,
     TaskNotCancelable,
     TaskNotFound,
+    TooManyRequests,
     UnsupportedOperation,
 )
 
@@ -33,6 +34,8 @@ TOKENS = {"token-a": "a", "token-b": "b"}
 RESUME = "urn:roost:a2a:stream-resume:v1"
 IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
 NEEDED = "urn:example:needed"
+TENANT = "of-the-interface"
+SECOND = "http://127.0.0.1:9/second"
 PIECE_S = 0.1
 PIECES = 4
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_CANCELED", "TASK_STATE_FAILED")
@@ -44,8 +47,18 @@ SIGNER: Signer = signer(_pair.kid, _pair.alg, _pair.private)
 JWKS = b'{"keys":[' + _pair.public + b"]}"
 
 
+QUIRKS = "quirks"
+"""Not a fault: a host that does what the specification leaves to it, and few others do."""
+
+
 def now(world: World) -> str:
     moment = datetime.now(UTC)
+    if world.fault == QUIRKS:
+        world.ticks += 1
+        moment = moment.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(
+            milliseconds=world.ticks // 3 * 5
+        )
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
     if world.fault == "timestamp-local":
         return (moment + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S.%f+01:00")
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -90,6 +103,7 @@ class World:
         self.streams = 0
         self.sends = 0
         self.fetched = 0
+        self.ticks = 0
         self.pusher = httpx.AsyncClient(timeout=5, verify=False)
         self.background: set[asyncio.Task[None]] = set()
 
@@ -98,7 +112,15 @@ class World:
         interfaces = [{"url": self.base, "protocolBinding": name, "protocolVersion": "1.0"} for name in names]
         if self.fault == "card-binding":
             interfaces.append({"url": self.base, "protocolBinding": "REST", "protocolVersion": "1.0"})
-        declared: list[JSONObject] = [{"uri": IDEMPOTENCY}]
+        if self.fault == "card-relative":
+            interfaces.append({"url": "/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"})
+        if self.fault == QUIRKS:
+            interfaces[0]["tenant"] = TENANT
+            interfaces.insert(0, {**interfaces[0], "url": f"{self.base}/2.0", "protocolVersion": "2.0"})
+            interfaces.append({**interfaces[-1], "url": SECOND})
+        if self.fault == "version-old":
+            interfaces.append({**interfaces[0], "protocolVersion": "0.3"})
+        declared: list[JSONObject] = [] if self.fault == QUIRKS else [{"uri": IDEMPOTENCY}]
         if self.fault not in STREAM_FAULTS:
             declared.append({"uri": RESUME})
         if self.fault.startswith("required"):
@@ -119,7 +141,14 @@ class World:
             del card["version"]
         if self.fault == "card-empty":
             card["skills"] = []
-        jku = f"{self.base}/.well-known/jwks.json"
+        if self.fault == "push-undeclared":
+            card["capabilities"]["pushNotifications"] = False
+        if self.fault == "extended-open":
+            card["capabilities"]["extendedAgentCard"] = True
+        if self.fault in ("card-undeclared", "extended-open"):
+            del card["securitySchemes"], card["securityRequirements"]
+        keys_at = "https://keys.example.com" if self.fault == QUIRKS else self.base
+        jku = f"{keys_at}/.well-known/jwks.json"
         signatures = sign_card(card, [SIGNER], jku)
         if self.fault == "card-unsigned":
             signatures = [sign(card_form(card), SIGNER, {"jku": jku})]
@@ -130,6 +159,9 @@ class World:
             card["x-unsigned"] = "Nobody signed this."
         if self.fault == "card-header":
             card["signatures"].append({"protected": "eyJhbGciOiJub25lIn0", "signature": "AA"})
+        if self.fault == "card-typ":
+            protected = base64url(b'{"alg":"EdDSA","kid":"of-somebody-else"}')
+            card["signatures"].append({"protected": protected, "signature": "AA"})
         return card
 
     def find(self, task_id: str, owner: str, door: str = "") -> Stored:
@@ -173,6 +205,8 @@ class World:
             if 1 < self.sends <= 8:
                 raise RuntimeError
             await asyncio.sleep(0.05)
+        if self.fault == "limited" or (self.fault == QUIRKS and 1 < self.sends <= 8):
+            raise TooManyRequests
 
     async def _replayed(self, key: str, params: JSONObject) -> Stored | None:
         if key not in self.keys:
@@ -197,7 +231,7 @@ class World:
             context = str(uuid.uuid4())
         if prefix.startswith("tck-message-response"):
             said = {"messageId": str(uuid.uuid4()), "role": "ROLE_AGENT", "parts": [{"text": "Direct"}]}
-            return {**said, "contextId": context}
+            return said if self.fault == QUIRKS else {**said, "contextId": context}
         status = {"state": "TASK_STATE_SUBMITTED", "timestamp": now(self)}
         sent = {**message, "contextId": context}
         stored = Stored({"id": str(uuid.uuid4()), "contextId": context, "status": status, "history": [sent]}, owner)
@@ -247,7 +281,7 @@ class World:
         elif prefix.startswith("tck-stream"):
             for word in ("one ", "two ", "three"):
                 await self.piece(stored, word)
-        elif prefix.startswith("tck-artifact"):
+        elif prefix.startswith("tck-artifact") and self.fault != QUIRKS:
             await self.piece(stored, "Generated text content")
         await self.emit(stored, "TASK_STATE_COMPLETED")
 
@@ -262,11 +296,12 @@ class World:
             return
         artifacts = stored.task.setdefault("artifacts", [])
         append = bool(artifacts)
+        part = {"data": {"said": text}, "filename": ""} if self.fault == QUIRKS else {"text": text}
         if append:
-            artifacts[0]["parts"].append({"text": text})
+            artifacts[0]["parts"].append(part)
         else:
-            artifacts.append({"artifactId": "output", "parts": [{"text": text}]})
-        artifact = {"artifactId": "output", "parts": [{"text": text}]}
+            artifacts.append({"artifactId": "output", "parts": [part]})
+        artifact = {"artifactId": "output", "parts": [part]}
         await self._tell(stored, {"artifactUpdate": {**self._of(stored), "artifact": artifact, "append": append}})
 
     def _of(self, stored: Stored) -> JSONObject:
@@ -299,6 +334,8 @@ class World:
     # Push
 
     def configure(self, stored: Stored, config: JSONObject) -> JSONObject:
+        if self.fault == "push-500":
+            raise RuntimeError
         host = httpx.URL(config["url"]).host
         if host not in ("127.0.0.1", "example.com") and self.fault != "push-anywhere":
             raise InvalidParams(f"no webhooks at {host}", field="url")
@@ -317,6 +354,8 @@ class World:
             return
         if self.fault == "push-two":
             event = {**event, "task": stored.task}
+        if self.fault == "push-bare":
+            event = copy.deepcopy(stored.task)
         sent = [event]
         if self.fault == "push-order" and state in ENDED:
             again = {**self._of(stored), "status": {"state": "TASK_STATE_SUBMITTED"}}

@@ -27,8 +27,10 @@ from roost.protocol.errors import (
     Unauthenticated,
     VersionNotSupported,
 )
-from tests.conform.broken import JWKS, TOKENS, World
+from tests.conform.broken import JWKS, QUIRKS, TENANT, TOKENS, World
 from tests.conform.operations import STREAMS, Call
+
+SESSION = "session=a"
 
 worlds: dict[tuple[str, str], World] = {}
 
@@ -43,6 +45,8 @@ def world_of(request: Request) -> World:
 
 async def card(request: Request) -> Response:
     world = world_of(request)
+    if world.fault == QUIRKS and "authorization" not in request.headers:
+        return Response("Who are you?", 401)
     asked = request.headers.get("if-none-match")
     found = world.card()
     if asked is None:
@@ -56,10 +60,17 @@ async def card(request: Request) -> Response:
     headers = {"ETag": tag, "Cache-Control": "max-age=60"}
     if world.fault == "card-uncached":
         del headers["Cache-Control"]
+    if world.fault == QUIRKS:
+        headers["Set-Cookie"] = f"{SESSION}; Path=/"
     if asked == tag or (asked and world.fault == "card-etag"):
         return Response(status_code=304, headers=headers)
     kind = "text/html" if world.fault == "card-type" else "application/json"
     return Response(body, headers=headers, media_type=kind)
+
+
+async def page(_: Request) -> Response:
+    """What a host says that has one for every path."""
+    return Response("<title>Welcome</title>", media_type="text/html")
 
 
 async def jwks(_: Request) -> Response:
@@ -71,10 +82,20 @@ def admitted(request: Request, world: World, operation: str) -> str:
     token = request.headers.get("authorization", "").removeprefix("Bearer ")
     if token in TOKENS:
         return TOKENS[token]
+    if request.headers.get("cookie") == SESSION:
+        return "a"
     sending = operation == "SendMessage"
-    open_doors = {"auth-list": not token and not sending, "auth-send": not token and sending, "auth-wrong": bool(token)}
+    open_doors = {
+        "auth-list": not token and not sending,
+        "auth-others": not token and not sending and operation != "ListTasks",
+        "auth-send": not token and sending,
+        "auth-wrong": bool(token),
+        "extended-open": operation == "GetExtendedAgentCard",
+    }
     if open_doors.get(world.fault):
         return "nobody"
+    if world.fault == "auth-internal":
+        raise RuntimeError
     raise Unauthenticated(challenges=() if world.fault == "auth-challenge" else ("Bearer",))
 
 
@@ -82,15 +103,15 @@ def check_version(request: Request, world: World) -> None:
     version = request.headers.get("a2a-version")
     if version is None and world.fault != "version-query":
         version = request.query_params.get("A2A-Version")
-    wrong = {"99.0": "version-any", None: "version-absent"}.get(version, "-")
-    if version == "1.0" or (version == "1.0.1" and world.fault != "version-patch") or world.fault == wrong:
+    wrong = {"99.0": ("version-any",), None: ("version-absent", "version-old")}.get(version, ())
+    if version == "1.0" or (version == "1.0.1" and world.fault != "version-patch") or world.fault in wrong:
         return
     raise VersionNotSupported
 
 
 def check_kind(request: Request, world: World) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0]
-    if kind not in ("application/json", "application/a2a+json"):
+    if world.fault != "kind-ignored" and kind not in ("application/json", "application/a2a+json"):
         if world.fault == "kind-500":
             raise RuntimeError
         raise ContentTypeNotSupported
@@ -107,6 +128,8 @@ def parse(body: bytes, world: World) -> Any:
 
 def details(error: A2AError, world: World, note: str) -> list[dict[str, Any]]:
     found = error.details()
+    if world.fault == "info-400" and error.http == 400:
+        return []
     if world.fault == "info-none" and note.startswith("none-"):
         return []
     if world.fault == "info-domain" and note.startswith("none-"):
@@ -191,6 +214,7 @@ def challenge(error: A2AError) -> dict[str, str]:
 async def rpc(request: Request) -> Response:
     world = world_of(request)
     number: Any = None
+    operation = ""
     try:
         owner = admitted(
             request, world, (await request.body()).decode("utf-8", "replace").partition('"SendMessage"')[1].strip('"')
@@ -204,7 +228,10 @@ async def rpc(request: Request) -> Response:
         operation = body["method"]
         if world.fault == "rpc-method" and operation == "NoSuchMethod":
             raise InvalidRequest
-        call = Call(world, owner, body.get("params") or {}, dict(request.headers), "JSONRPC")
+        params = body.get("params") or {}
+        if world.fault == QUIRKS and params.get("tenant") != TENANT:
+            raise InvalidParams("this is the interface of a tenant", field="tenant")
+        call = Call(world, owner, params, dict(request.headers), "JSONRPC")
         if operation in STREAMS:
             return await streamed(call, operation, lambda event: {"jsonrpc": "2.0", "id": number, "result": event})
         result = {"result": await call.answer(operation)}
@@ -214,9 +241,13 @@ async def rpc(request: Request) -> Response:
         status, headers = error.rpc_http, challenge(error)
         data = [] if world.fault == "rpc-data" else error.details()
         result = {"error": {"code": error.code, "message": error.message, **({"data": data} if data else {})}}
-    if world.fault == "rpc-id" and isinstance(number, int):
+        if world.fault == QUIRKS and operation in STREAMS:
+            told = json.dumps({"jsonrpc": "2.0", "id": number, **result})
+            return Response(f"data: {told}\n\n", media_type="text/event-stream")
+    kind = "result" if "result" in result else "error"
+    if world.fault == f"rpc-id-{kind}" and isinstance(number, int):
         number = str(number)
-    version = "1.0" if world.fault == "rpc-version" else "2.0"
+    version = "1.0" if world.fault == f"rpc-version-{kind}" else "2.0"
     return Response(
         json.dumps({"jsonrpc": version, "id": number, **result}), status, headers, media_type="application/json"
     )
@@ -237,6 +268,7 @@ async def streamed(call: Call, operation: str, wrap: Any) -> Response:
 METHODS = ["GET", "POST", "DELETE"]
 app = Starlette(
     routes=[
+        Route("/api/v1/agents", page),
         Route("/{fault}/{bindings}/.well-known/agent-card.json", card),
         Route("/{fault}/{bindings}/.well-known/jwks.json", jwks),
         Route("/{fault}/{bindings}", rpc, methods=["POST"]),

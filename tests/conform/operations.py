@@ -6,13 +6,21 @@ import asyncio
 import copy
 import uuid
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
-from roost.protocol.errors import InvalidParams, MethodNotFound, TaskNotFound, UnsupportedOperation
-from tests.conform.broken import ENDED, RESUME, JSONObject, Stored, World
+from roost.protocol.errors import (
+    InvalidParams,
+    MethodNotFound,
+    PushNotificationNotSupported,
+    TaskNotFound,
+    UnsupportedOperation,
+)
+from tests.conform.broken import ENDED, QUIRKS, RESUME, JSONObject, Stored, World
 
 Events = AsyncIterator[tuple[int | None, JSONObject]]
 
+TASK = {"task": {"id": "beside", "contextId": "it", "status": {"state": "TASK_STATE_COMPLETED"}}}
 STREAMS = ("SendStreamingMessage", "SubscribeToTask")
 
 
@@ -41,6 +49,8 @@ class Call:
         }
         if operation not in operations:
             raise MethodNotFound
+        if self.fault == "push-undeclared" and operation.endswith(("CreateTaskPushNotificationConfig", "Configs")):
+            raise PushNotificationNotSupported
         found: JSONObject = await operations[operation]()
         return found
 
@@ -50,7 +60,7 @@ class Call:
             raise InvalidParams("I do not know this extension")
         stored = await self.world.send(self.params, self.owner, extensions)
         if not isinstance(stored, Stored):
-            return {"message": {**stored, "contextId": ""} if self.fault == "direct-context" else stored}
+            return {"message": stored, **(TASK if self.fault == "direct-task" else {})}
         configuration = self.params.get("configuration") or {}
         message = self.params["message"]
         plain = message["messageId"].startswith("tck-complete-task") and not configuration
@@ -64,6 +74,8 @@ class Call:
             return {"task": task, "message": {"messageId": "x", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}}
         if self.fault == "context-none" and plain and not {"contextId", "taskId"} & message.keys():
             del task["contextId"]
+        if self.fault == QUIRKS:
+            task.setdefault("artifacts", [])
         return {"task": task}
 
     async def get(self) -> JSONObject:
@@ -87,12 +99,13 @@ class Call:
 
     async def list(self) -> JSONObject:
         params = self.params
-        tasks = [one for one in self.world.tasks.values() if one.owner == self.owner or self.fault == "other-list"]
+        all_of_them = self.fault == ("other-list" if "contextId" in params else "other-everything")
+        tasks = [one for one in self.world.tasks.values() if one.owner == self.owner or all_of_them]
         if params.get("contextId"):
             tasks = [one for one in tasks if one.task["contextId"] == params["contextId"]]
         if params.get("status") and self.fault != "list-status":
             tasks = [one for one in tasks if one.state == params["status"]]
-        tasks.sort(key=lambda one: str(one.task["status"]["timestamp"]), reverse=True)
+        tasks.sort(key=lambda one: datetime.fromisoformat(one.task["status"]["timestamp"]), reverse=True)
         total = len(tasks)
         token = params.get("pageToken", "")
         if token and not token.isdigit() and self.fault != "list-token":
@@ -118,7 +131,7 @@ class Call:
         return copy.deepcopy(await self.world.cancel(self.params["id"], self.owner))
 
     async def extended(self) -> JSONObject:
-        if self.fault == "extended-undeclared":
+        if self.fault in ("extended-undeclared", "extended-open"):
             return self.world.card()
         raise UnsupportedOperation
 
@@ -137,7 +150,8 @@ class Call:
         return found
 
     async def configs(self) -> JSONObject:
-        return {"configs": [] if self.fault == "push-list" else [*self._task().configs.values()]}
+        found = self._task().configs.values()
+        return {"configs": [] if self.fault == "push-list" else [*found]}
 
     async def delete(self) -> JSONObject:
         if self.fault != "push-delete":
@@ -145,13 +159,18 @@ class Call:
         return {}
 
     def _task(self) -> Stored:
-        return self.world.find(self.params["taskId"], self.owner)
+        return self.world.find(self.params["taskId"], self.owner, "push")
 
     # Streams
 
     async def stream(self, operation: str) -> Events:
         if operation == "SubscribeToTask":
             return await self._subscribe()
+        prefix = str(self.params.get("message", {}).get("messageId"))
+        if self.fault == "stream-refused" and prefix.startswith("tck-complete-task"):
+            raise UnsupportedOperation
+        if self.fault == "stream-empty" and prefix.startswith("tck-long-running"):
+            return _none()
         stored = await self.world.send(self.params, self.owner, self.headers.get("a2a-extensions", ""))
         if not isinstance(stored, Stored):
             return _one({"message": stored}, twice=self.fault == "direct-twice")
@@ -193,6 +212,8 @@ class Call:
             async for position, event in events:
                 yield position, event
                 if stored.state == "TASK_STATE_INPUT_REQUIRED" and position == len(stored.events):
+                    if self.fault == "paused-open":
+                        continue
                     whole = True
                     return
             whole = True
@@ -233,6 +254,11 @@ class Call:
                 yield position, event
         if fault == "stream-endless" and not configured:
             await asyncio.sleep(3600)
+
+
+async def _none() -> Events:
+    return
+    yield
 
 
 async def _one(event: JSONObject, *, twice: bool) -> Events:

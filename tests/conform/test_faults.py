@@ -12,12 +12,19 @@ from roost.conform.check import every
 from roost.conform.outcome import Outcome, Report
 from roost.conform.runner import judge
 from roost.conform.target import Options
+from tests.conform.broken import QUIRKS, SECOND
 from tests.conform.faults import FAULTS, Fault
 from tests.conform.serving import served
 
 AT_ONCE = 10
 TIMEOUT_S = 3.0
-SOUND = (Fault("none", (), "both"), Fault("none", (), "rest"), Fault("none", (), "rpc"), Fault("required-enforced", ()))
+SOUND = (
+    Fault("none", (), "both"),
+    Fault("none", (), "rest"),
+    Fault("none", (), "rpc"),
+    Fault("required-enforced", ()),
+    Fault(QUIRKS, (), "both"),
+)
 
 UNSEEDED = {"version.current", "signatures.notice"}
 """Whatever breaks the first breaks all others too; the second is broken only if our own verifier is."""
@@ -72,6 +79,13 @@ def test_what_is_skipped_says_why(reports: dict[Fault, Report]) -> None:
     for report in reports.values():
         assert all(result.reason for result in report.of(Outcome.SKIPPED))
         assert all(result.reason for result in report.of(Outcome.ERROR))
+
+
+def test_an_interface_that_is_not_judged_is_told(reports: dict[Fault, Report]) -> None:
+    report = reports[Fault(QUIRKS, (), "both")]
+    assert len([note for note in report.notes if SECOND in note]) == 1
+    (second,) = [one for one in report.of(Outcome.SKIPPED) if SECOND in one.reason]
+    assert second.binding == "HTTP+JSON"
 
 
 def test_every_check_that_a_sound_host_passes_has_a_fault_that_it_finds(reports: dict[Fault, Report]) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
 import pytest
+import trustme
 
-from roost.conform.outcome import Report, Unjudged
+from roost.conform.outcome import LONGEST, Report, Unjudged
 from roost.conform.runner import INTERNAL, judge
 from roost.conform.target import Options
 from tests.server import roost
@@ -20,13 +24,15 @@ Serve = Callable[[socket.socket, str], None]
 
 
 @contextmanager
-def hostile(serve: Serve) -> Iterator[str]:
+def hostile(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Every connection in a thread of its own; `serve` gets it with the path that was asked for."""
     over = threading.Event()
     open_now: list[socket.socket] = []
 
     def one(connection: socket.socket) -> None:
         try:
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True)
             head = b""
             while b"\r\n\r\n" not in head and (more := connection.recv(65536)):
                 head += more
@@ -48,7 +54,7 @@ def hostile(serve: Serve) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             over.set()
             listener.shutdown(socket.SHUT_RDWR)
@@ -202,6 +208,25 @@ def test_what_a_host_says_is_escaped_in_the_page() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in done.stdout
 
 
+async def test_what_a_card_says_of_itself_is_cleaned_and_cut() -> None:
+    def serve(connection: socket.socket, path: str) -> None:
+        host, port = connection.getsockname()
+        connection.sendall(answer(card(f"http://{host}:{port}", name="\x1b[31m" + "x" * 100_000)))
+
+    with hostile(serve) as url:
+        report = await judged(url, 1, "card.json")
+    assert "\x1b" not in report.agent
+    assert len(report.agent) < LONGEST + 10
+
+
+async def test_an_interface_that_cannot_be_called_is_left_out() -> None:
+    with (
+        hostile(says(answer(card("http://127.0.0.1:99999")))) as url,
+        pytest.raises(Unjudged, match="cannot be called"),
+    ):
+        await judged(url, 1)
+
+
 def test_an_interface_elsewhere_is_not_called() -> None:
     """Its URL came from the card: nobody said that the token is for that host."""
     other = {"url": "http://localhost:9/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
@@ -210,3 +235,43 @@ def test_an_interface_elsewhere_is_not_called() -> None:
     assert done.returncode == 2
     assert "--any-host" in done.stderr
     assert "secret" not in done.stdout + done.stderr
+
+
+async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card is fetched with it, and names interfaces on the same host without."""
+    ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    called: list[str] = []
+
+    def secure(connection: socket.socket, _: str) -> None:
+        host, port = connection.getsockname()
+        bare = [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("GRPC", "1.0")]
+        named = [(f"https://{host}:{port}", "HTTP+JSON", "1.0"), *((plain, *one) for one in bare)]
+        keys = ("url", "protocolBinding", "protocolVersion")
+        interfaces = [dict(zip(keys, one, strict=True)) for one in named]
+        connection.sendall(answer(card("", supportedInterfaces=interfaces)))
+
+    with hostile(lambda _, path: called.append(path)) as plain, hostile(secure, context) as url:
+        options = Options(url, token="secret", timeout=5, only=["card.json", "version.old"])
+        report = await judge(options)
+    assert report.bindings == ["HTTP+JSON"]
+    assert [note.partition(":")[0] for note in report.notes] == [
+        f"the interface {name} is without TLS, the card with it" for name in ("JSONRPC", "GRPC")
+    ]
+    assert "skipped version.old" in [f"{one.outcome} {one.id}" for one in report.results]
+    assert "passed card.json" in [f"{one.outcome} {one.id}" for one in report.results]
+    assert called == []
+
+
+@pytest.mark.parametrize("before", [150, 1900, 3950])
+async def test_no_part_of_a_token_is_in_a_report(before: int) -> None:
+    """A host may say it wherever a report is cut."""
+    token = "first-half-of-it-and-the-second-half-of-it" * 2
+    said = json.dumps({"error": {"code": 500, "message": "x" * before + f"{token} " * 100}}).encode()
+    with hostile(with_card(says(answer(said, status="500 Oops")))) as url:
+        report = await judge(Options(url, token=token, timeout=5, only=["get.task", "send.answer", "errors.info"]))
+    assert {one.outcome for one in report.results if one.binding == "HTTP+JSON"} == {"failed", "error"}
+    assert "***" in str(msgspec.to_builtins(report)) or before > 2000
+    assert "first-half" not in str(msgspec.to_builtins(report))

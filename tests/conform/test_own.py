@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from roost.conform.grpc_client import place
 from roost.conform.outcome import Outcome, Report
 from roost.conform.runner import judge
 from roost.conform.target import Options
@@ -30,6 +33,7 @@ NOT_THERE = {
     "version.old",
 }
 """What the host, or the kit's agent on it, does not declare."""
+JUDGED_ELSEWHERE = re.compile("compared with|version.old judges that")
 
 
 class Own:
@@ -55,27 +59,29 @@ class Own:
         await asyncio.to_thread(self.start)
 
 
-def token(data: Path, name: str) -> str:
-    made = roost("token", "create", name, "--data", data)
+def token(data: Path, name: str, *more: str) -> str:
+    made = roost("token", "create", name, "--data", data, *more)
     assert made.returncode == 0, made.stderr
     return made.stdout.split()[-1]
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Report, Report]]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Report, ...]]:
     data = tmp_path_factory.mktemp("data")
-    tokens = token(data, "one"), token(data, "other")
+    tokens = token(data, "one"), token(data, "other"), token(data, "third", "--tenant", "acme")
     with ExitStack() as stack:
         own = Own(data, stack)
         own.start()
         options = Options(own.url, token=tokens[0], token_b=tokens[1], timeout=TIMEOUT_S, restart=own.restart)
         only = ["send", "stream", "resume", "push"]
         plain = Options(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
-        yield asyncio.run(judge(options)), asyncio.run(judge(plain))
+        acme = Options(own.url, token=tokens[2], timeout=TIMEOUT_S, only=["tenants", "send.answer"])
+        of_acme = msgspec.structs.replace(acme, tenant_id="acme")
+        yield tuple(asyncio.run(judge(one)) for one in (options, plain, acme, of_acme))
 
 
 @pytest.fixture
-def report(reports: tuple[Report, Report]) -> Report:
+def report(reports: tuple[Report, ...]) -> Report:
     return reports[0]
 
 
@@ -93,11 +99,11 @@ def test_it_was_judged_on_every_binding(report: Report) -> None:
 
 
 def test_nothing_was_skipped_but_what_it_does_not_declare(report: Report) -> None:
-    skipped = {one.id for one in report.of(Outcome.SKIPPED) if "compared with" not in one.reason}
+    skipped = {one.id for one in report.of(Outcome.SKIPPED) if not JUDGED_ELSEWHERE.search(one.reason)}
     assert skipped <= NOT_THERE, skipped - NOT_THERE
 
 
-def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[Report, Report]) -> None:
+def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[Report, ...]) -> None:
     """This one asks for input whatever it is told."""
     report = reports[1]
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
@@ -105,3 +111,18 @@ def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: t
     assert report.profile == "plain"
     waits = [one.reason for one in report.results if one.id == "send.non-blocking"]
     assert set(waits) == {"nobody says how to make this agent work for long: give --profile or --agent-hints"}
+
+
+def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[Report, ...]) -> None:
+    _, _, unsaid, said = reports
+    assert unsaid.code == said.code == 0
+    echoed = [[one for one in report.results if one.id == "tenants.echo"] for report in (unsaid, said)]
+    assert {one.reason for one in echoed[0]} == {"the caller is not of the tenant default: give --tenant-id"}
+    assert {one.outcome for one in echoed[1]} == {Outcome.PASSED}
+
+
+@pytest.mark.parametrize(
+    "url", ["grpc.example.com:443", "https://grpc.example.com:443/a2a", "dns:///grpc.example.com:443"]
+)
+def test_grpc_is_called_at_the_host_of_a_url(url: str) -> None:
+    assert place(url) == "grpc.example.com:443"

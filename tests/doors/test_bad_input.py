@@ -428,7 +428,8 @@ def test_a_request_without_version_is_told_which_header_to_send(door: Door, vers
 def test_another_version_is_refused(door: Door, version: str) -> None:
     problem = door.refused("SendMessage", sending(), headers={"A2A-Version": version})
     assert problem.reason == "VERSION_NOT_SUPPORTED"
-    assert problem.metadata == {"requestedVersion": version, "supportedVersions": "1.0"}
+    served = "0.3, 1.0" if isinstance(door, Rpc) else "1.0"
+    assert problem.metadata == {"requestedVersion": version, "supportedVersions": served}
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.0.1"])

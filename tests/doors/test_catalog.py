@@ -104,7 +104,9 @@ def test_it_is_the_callers(people: People) -> None:
         return [entry["identifier"].rpartition("/")[2] for entry in catalog(person.http, person.base)]
 
     assert named("agent:desk") == ["desk"]
-    assert {"desk", "other"} <= {*named("agent:*")}
+    listed = {*named("agent:*")}
+    assert {"desk", "other"} <= listed
+    assert "keyed" not in listed, "it takes no bearer token"
     assert named("audit") == []
     refused = httpx.get(people.base + PATH)
     assert (refused.status_code, "www-authenticate" in refused.headers) == (401, True)

@@ -16,6 +16,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 VERSION = {"A2A-Version": "1.0"}
+KEEP_ALIVE = b": keep-alive\n"
 PATIENCE_S = 60.0
 
 ERRORS: dict[str, tuple[int, str, int, int]] = {
@@ -315,19 +316,17 @@ def changed(request: httpx.Request, headers: Mapping[str, str | None] | None) ->
 
 def frames(chunks: Iterator[bytes]) -> Iterator[Frame]:
     """Server-sent events as this host writes them: `id` and `data` lines, LF, comments between."""
-    rest, comments = b"", 0
+    rest = b""
     for chunk in chunks:
         assert b"\r" not in chunk
         *blocks, rest = (rest + chunk).split(b"\n\n")
         for block in blocks:
-            comments = comments + 1 if block.startswith(b":") else 0
+            comments = block.count(KEEP_ALIVE)
             assert comments < 2, "nothing happened between two signs of life"
-            if comments:
-                continue
-            lines = dict(line.split(b": ", 1) for line in block.split(b"\n"))
+            lines = dict(line.split(b": ", 1) for line in block.removeprefix(KEEP_ALIVE).split(b"\n"))
             assert lines.keys() <= {b"id", b"data"}, block
             yield Frame(int(lines[b"id"]) if b"id" in lines else None, json.loads(lines[b"data"]))
-    assert rest == b""
+    assert rest in (b"", KEEP_ALIVE)
 
 
 @contextmanager

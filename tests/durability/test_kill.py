@@ -88,8 +88,13 @@ class Client:
                     self.acknowledged.events.append((task_id, number, event))
 
 
+def told(acknowledged: Acknowledged) -> int:
+    return sum(map(len, acknowledged))
+
+
 async def traffic(server: Server, acknowledged: Acknowledged, life: int, seconds: float) -> None:
-    """Let many clients send, and kill the host among them."""
+    """Let many clients send, and kill the host among them; every other host not before it has told them something."""
+    before = told(acknowledged)
     async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=30) as http:
         works = {"count": Client.count, "ask": Client.ask, "stream": Client.stream}
         clients = [
@@ -97,6 +102,8 @@ async def traffic(server: Server, acknowledged: Acknowledged, life: int, seconds
             for kind, work in works.items()
             for number in range(CLIENTS)
         ]
+        while life % 2 and told(acknowledged) == before:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(seconds)
         server.process.kill()
         await asyncio.gather(*clients)
@@ -186,8 +193,7 @@ async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path
 
 
 def expect_kept(told: Acknowledged, now: dict[str, dict[str, Any]], kept: dict[str, list[Entry]]) -> None:
-    assert len(told.tasks) > KILLS
-    assert len(told.events) > KILLS
+    assert sum(map(len, told)) >= KILLS // 2
     for task in told.tasks:
         statuses = [json.loads(entry.data) for entry in kept[task["id"]] if entry.kind == STATUS]
         assert task["status"] in [event["statusUpdate"]["status"] for event in statuses]

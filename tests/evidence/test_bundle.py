@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import json
+import resource
+import secrets
+import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roost.cli.evidence_bundles import EVENTS, SIZE, _to_raise
+from roost.engine.ports import Store
 from roost.evidence import bundle
-from roost.evidence.bundle import Limits
+from roost.evidence.bundle import Counts, Limits
 from roost.evidence.bundle_canonical import canonical
-from roost.evidence.export import TooMuch
+from roost.evidence.checkpoint import make, read_statement
+from roost.evidence.export import Altered, Source, TooMuch, export
 from roost.evidence.export_selection import NothingFound, Selection
 from roost.evidence.verify import verify
 from roost.identity.verifying import read_jwks
 from roost.protocol.canonical import NotCanonical, jcs
+from roost.protocol.entries import Entry
 from tests.evidence.journals import (
     ADMIN_SECRET,
     Written,
     checkpoint,
+    edit,
     exported,
+    keyring,
     members,
     opened,
     packed,
@@ -62,6 +74,9 @@ async def test_the_same_journal_gives_the_same_bytes(journal: Written, tmp_path:
     assert done.returncode == 0, done.stderr
     assert out.read_bytes() == first
     assert "5 tasks" in done.stdout
+    async with opened(journal.folder) as store:
+        [line] = await store.read_audit(None, 1)
+    assert (line.line.action, line.line.target) == ("evidence.export", "since 1970-01-01T00:00:00.000000Z")
 
 
 async def test_it_has_every_entry_and_is_valid_and_says_no_more_than_that(journal: Written, tmp_path: Path) -> None:
@@ -129,14 +144,98 @@ async def test_since_takes_whole_tasks_that_changed_and_tombstones(journal: Writ
         await exported(journal.folder, Selection(("nothing",)))
     done = roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder)
     assert done.returncode == 0, done.stderr
-    none = members(await exported(journal.folder, Selection(since_checkpoint=said.number)))
+    await checkpoint(journal.folder)
+    data = await exported(journal.folder, Selection(since_checkpoint=said.number))
+    none = members(data)
     assert none["events.ndjson"] == none["tombstones.ndjson"] == b""
+    assert judged(data, tmp_path, held=said).valid
+    assert none["checkpoints.ndjson"].splitlines()[0] == said.line()
+    theirs = members(await exported(journal.folder, ALL._replace(tenants=("another",))))
+    assert theirs["tasks.ndjson"] == theirs["tombstones.ndjson"] == b""
+    with pytest.raises(NothingFound):
+        await exported(journal.folder, Selection((journal.tasks[0],), tenants=("another",)))
     some = members(await exported(journal.folder, Selection(since_ms=0, agent="hello")))
     assert len(some["tasks.ndjson"].splitlines()) == 2
     [stone] = map(json.loads, some["tombstones.ndjson"].splitlines())
     assert stone["task"] == journal.tasks[0]
     verdict = judged(await exported(journal.folder, Selection((journal.tasks[0],))), tmp_path)
     assert (verdict.valid, verdict.counts.tombstones, verdict.counts.tasks) == (True, 1, 0)
+
+
+class Disturbed:
+    """A store in which something happens after the first page of a task."""
+
+    def __init__(self, store: Store, happens: Callable[[str], Awaitable[object]], hide: int = 0) -> None:
+        self.store = store
+        self.happens = happens
+        self.hide = hide
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    async def read_entries(self, task_id: str, after: int, limit: int, **more: Any) -> list[Entry]:
+        found = await self.store.read_entries(task_id, after, limit, **more)
+        if after == -1:
+            await self.happens(task_id)
+        return found[: len(found) - self.hide] if len(found) < limit else found
+
+
+async def disturbed(folder: Path, selection: Selection, happens: Any, hide: int = 0) -> bytes:
+    out = io.BytesIO()
+    async with opened(folder) as store:
+        source = Source(cast("Store", Disturbed(store, partial(happens, store), hide)), keyring(store, folder))
+        await export(source, selection, out)
+    return out.getvalue()
+
+
+async def test_a_task_that_is_pruned_while_it_is_read_is_a_tombstone_and_not_a_part_of_a_task(
+    journal: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.evidence.export.FIRST_PAGE", 2)
+
+    async def prune(store: Store, task_id: str) -> None:
+        if task_id == journal.tasks[1]:
+            await store.prune("hello", None, 0, 100)
+
+    for selection, stones in ((ALL, 3), (Selection((journal.tasks[1], journal.tasks[3])), 1)):
+        folder = tmp_path / f"copy-{stones}"
+        shutil.copytree(journal.folder, folder)
+        data = await disturbed(folder, selection, prune)
+        told, found = judged(data, tmp_path), members(data)
+        assert told.valid, [fault.text() for fault in told.faults]
+        assert told.counts.tombstones == stones
+        assert journal.tasks[1].encode() not in found["tasks.ndjson"] + found["events.ndjson"]
+        assert journal.tasks[3].encode() in found["tasks.ndjson"]
+
+
+async def test_a_task_that_loses_entries_while_it_is_read_is_no_bundle(
+    journal: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.evidence.export.FIRST_PAGE", 2)
+
+    async def remove(store: Store, task_id: str) -> None:
+        edit(journal.folder, lambda connection: connection.execute("DELETE FROM segments WHERE task_id = ?", [task_id]))
+
+    with pytest.raises(Altered, match=journal.tasks[1]):
+        await disturbed(journal.folder, Selection((journal.tasks[1],)), remove)
+
+
+async def test_a_checkpoint_that_comes_after_the_last_entry_was_read_is_not_what_the_proof_is_about(
+    journal: Written, tmp_path: Path
+) -> None:
+    async def go_on(store: Store, task_id: str) -> None:
+        await make(store, keyring(store, journal.folder))
+
+    data = await disturbed(journal.folder, Selection((journal.tasks[1],)), go_on, hide=1)
+    verdict = judged(data, tmp_path)
+    assert verdict.valid, [fault.text() for fault in verdict.faults]
+    assert (verdict.counts.proofs, verdict.counts.checkpoints) == (0, 1)
+
+
+def test_what_verify_does_not_take_by_default_is_said() -> None:
+    assert _to_raise(SIZE, Counts(events=EVENTS)) == []
+    assert _to_raise(SIZE + 1, None) == [f"--max-bytes {SIZE + 1}"]
+    assert _to_raise(1, Counts(tombstones=EVENTS + 1)) == [f"--max-events {EVENTS + 1}"]
 
 
 async def test_more_than_the_limit_is_refused(journal: Written) -> None:
@@ -148,12 +247,17 @@ async def test_more_than_the_limit_is_refused(journal: Written) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, list[str]]]:
-    yield from write(tmp_path_factory.mktemp("served") / "data")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served") / "data"
 
 
-def asked(server: Server, **query: str) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[tuple[Server, list[str]]]:
+    yield from write(folder)
+
+
+def asked(server: Server, secret: str = ADMIN_SECRET, tenant: str = "", **query: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {secret}", **({"X-Tenant-Id": tenant} if tenant else {})}
     return httpx.get(f"{server.url}/api/v2/admin/evidence", params=query, headers=headers, timeout=30)
 
 
@@ -175,6 +279,50 @@ def test_a_host_gives_a_bundle_with_the_cards_and_puts_it_on_record(
     headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
     log = httpx.get(f"{server.url}/api/v2/admin/audit", headers=headers).json()["items"]
     assert [line["target"] for line in log if line["action"] == "evidence.export"] == [f"{ids[0]} {ids[3]}"] * 2
+    assert asked(server, since="1970-01-01", agent="ask", redact="true").status_code == 200
+    log = httpx.get(f"{server.url}/api/v2/admin/audit", headers=headers).json()["items"]
+    assert log[0]["target"] == "redacted agent ask since 1970-01-01T00:00:00.000000Z"
+
+
+def sent(server: Server, tenant: str) -> str:
+    message = {"messageId": tenant, "role": "ROLE_USER", "parts": [{"text": f"for {tenant}"}]}
+    headers = {"A2A-Version": "1.0", "X-Tenant-Id": tenant}
+    answer = httpx.post(f"{server.url}/agents/hello/message:send", json={"message": message}, headers=headers)
+    found: str = answer.json()["task"]["id"]
+    return found
+
+
+def auditor(server: Server, *tenants: str) -> str:
+    wish = {"name": "-".join(tenants), "scopes": ["audit"], "tenants": tenants}
+    headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
+    secret: str = httpx.post(f"{server.url}/api/v2/admin/tokens", json=wish, headers=headers).json()["token"]
+    return secret
+
+
+def test_who_may_audit_exports_the_tasks_of_its_tenants_and_no_others(served: tuple[Server, list[str]]) -> None:
+    server, ids = served
+    acme, globex = sent(server, "acme"), sent(server, "globex")
+    one, two = auditor(server, "acme"), auditor(server, "acme", "globex")
+
+    def taken(answer: httpx.Response) -> set[str]:
+        assert answer.status_code == 200, answer.text
+        return {json.loads(line)["task"] for line in members(answer.content)["tasks.ndjson"].splitlines()}
+
+    hidden, nothing = asked(server, one, task=globex), asked(server, one, task="nothing")
+    assert hidden.status_code == nothing.status_code == 404
+    assert hidden.json()["detail"] == nothing.json()["detail"].replace("nothing", globex)
+    assert asked(server, one, task=f"{acme},{globex}").status_code == 404
+    assert asked(server, one, "globex", task=globex).status_code == 403
+    assert asked(server, two, "acme", task=globex).status_code == 404
+    assert taken(asked(server, two, task=globex)) == {globex}
+
+    answer = asked(server, one, since="1970-01-01")
+    assert taken(answer) == {acme}
+    assert {name for name in members(answer.content) if name.startswith("cards/")} == {"cards/hello.json"}
+    assert globex.encode() not in b"".join(members(answer.content).values())
+    assert taken(asked(server, two, since="1970-01-01")) == {acme, globex}
+    assert taken(asked(server, since="1970-01-01")) == {*ids, acme, globex}
+    assert taken(asked(server, tenant="globex", since="1970-01-01")) == {globex}
 
 
 @pytest.mark.parametrize(
@@ -186,10 +334,14 @@ def test_a_host_gives_a_bundle_with_the_cards_and_puts_it_on_record(
         ({"since": "1", "redact": "maybe"}, 400, "redact"),
         ({"since": "1", "limit": "3"}, 400, "limit"),
         ({"task": "nothing"}, 404, None),
+        ({"task": ["a", "b"]}, 400, "task"),
+        ({"task": "a", "agent": "hello"}, 400, "agent"),
+        ({"since": "1970-01-01", "agent": "nobody"}, 400, "agent"),
+        ({"since": "999"}, 400, "since"),
     ],
 )
 def test_a_host_says_what_is_wrong_with_a_wish(
-    served: tuple[Server, list[str]], query: dict[str, str], status: int, field: str | None
+    served: tuple[Server, list[str]], query: dict[str, Any], status: int, field: str | None
 ) -> None:
     answer = asked(served[0], **query)
     assert answer.status_code == status, answer.text
@@ -207,6 +359,50 @@ def test_a_command_says_what_the_host_said(served: tuple[Server, list[str]], tmp
     assert done.returncode == 1
     assert [file.name for file in tmp_path.iterdir()] == []
     assert roost("evidence", "export", "--out", out).returncode == 2
+    assert roost("evidence", "export", "x", "--agent", "hello", "--out", out).returncode == 2
+
+
+def test_a_checkpoint_that_is_held_must_be_the_one_of_the_host(
+    served: tuple[Server, list[str]], folder: Path, tmp_path: Path
+) -> None:
+    server, _ = served
+    held, out = tmp_path / "held.json", tmp_path / "b.tar.gz"
+    assert roost("evidence", "checkpoint", "--data", folder, "--out", held).returncode == 0
+    words = ("evidence", "export", "--since", held, "--url", server.url, "--token", ADMIN_SECRET, "--out", out)
+    done = roost(*words)
+    assert done.returncode == 0, done.stderr
+    assert verify(out, held=read_statement(held.read_bytes().strip())).valid
+    said = json.loads(held.read_bytes())
+    held.write_bytes(jcs({**said, "checkpoint": {**said["checkpoint"], "root": "0" * 64}}))
+    done = roost(*words)
+    assert done.returncode == 1
+    assert "checkpoint 1 is not the one that you hold" in done.stderr
+
+
+def test_long_entries_take_no_file_each_and_who_does_not_read_holds_up_nobody(
+    served: tuple[Server, list[str]], tmp_path: Path
+) -> None:
+    server, _ = served
+    ids = [server.send("hello", secrets.token_hex(1 << 20))["id"] for _ in range(4)]
+    path = f"/api/v2/admin/evidence?task={','.join(ids)}"
+    lines = (f"GET {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {ADMIN_SECRET}", "", "")
+    pid = server.process.pid
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    with socket.socket() as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.connect(("127.0.0.1", server.port))
+        idle.sendall("\r\n".join(lines).encode())
+        assert idle.recv(12) == b"HTTP/1.1 200"
+        highest = max(int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 12, hard))
+        try:
+            answer = asked(server, task=",".join(ids))
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+    assert answer.status_code == 200, answer.text
+    verdict = judged(answer.content, tmp_path)
+    assert (verdict.valid, verdict.counts.tasks) == (True, 4)
+    assert verdict.counts.raw >= 8
 
 
 # Whoever changes it

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
+import subprocess
+import sys
 import tarfile
 import tracemalloc
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,7 @@ from roost.evidence import bundle
 from roost.evidence.bundle import Limits
 from roost.evidence.export import Source, export
 from roost.evidence.export_selection import Selection
+from roost.evidence.keys import MANIFEST, signature
 from roost.evidence.verify import verify
 from roost.evidence.verify_reader import Unjudged
 from roost.protocol.canonical import jcs
@@ -22,6 +28,7 @@ from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, Entry, link
 from roost.protocol.types import TaskState
 from tests.evidence.journals import (
     Written,
+    checkpoint,
     exported,
     keyring,
     members,
@@ -30,7 +37,7 @@ from tests.evidence.journals import (
     tarred,
     with_digests,
 )
-from tests.server import roost
+from tests.server import ROOT, roost
 
 ALL = Selection(since_ms=0)
 
@@ -98,6 +105,10 @@ async def test_what_is_cut_off_or_added(journal: Written, tmp_path: Path) -> Non
     assert "expected the first bytes" in texts(b"PK\x03\x04 a zip", tmp_path)
     assert "expected the first bytes" in texts(gzip.compress(tar), tmp_path)
     assert "the compressed data is damaged" in texts(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:], tmp_path)
+    for changed in (data[:-8], data[:-8] + bytes(8), data + data, packed(tar + tar)):
+        (tmp_path / "bundle.tar.gz").write_bytes(changed)
+        command = [sys.executable, ROOT / "docs" / "verify_bundle.py", tmp_path / "bundle.tar.gz"]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 1
     last = len(tar) - len(bundle.END) - 1
     assert tar[last] == 0
     assert "events.ndjson: expected zeros after it" in texts(packed(tar[:last] + b"x" + tar[last + 1 :]), tmp_path)
@@ -119,6 +130,54 @@ async def test_json_that_readers_read_differently(journal: Written, tmp_path: Pa
         changed = changed if name == "manifest.json" else with_digests(changed)
         assert expected in texts(packed(tarred(changed)), tmp_path), (name, new)
     assert found["manifest.json"] == manifest
+
+
+async def test_what_has_no_sense_is_named(journal: Written, tmp_path: Path) -> None:
+    await checkpoint(journal.folder)
+    found = members(await exported(journal.folder, ALL))
+    first = json.loads(found["tasks.ndjson"].splitlines()[0])
+    del first["tenant"]
+    header = base64.urlsafe_b64encode(b'{"alg":[],"kid":"x","typ":"%b"}' % MANIFEST.encode()).decode().rstrip("=")
+    for name, content, expected in (
+        ("tasks.ndjson", jcs(first) + b"\n", "tasks.ndjson, line 1: it is not a task"),
+        ("manifest.json.sig", '{"protected":"\u00e9","signature":"x"}'.encode(), "is not a JSON object in base64url"),
+        ("manifest.json.sig", jcs({"protected": header, "signature": "x"}), "its protected header has alg []"),
+        ("manifest.json.sig", b'{"protected":[],"signature":{}}', "an object of two strings"),
+        ("checkpoints.ndjson", found["checkpoints.ndjson"] * 2, "checkpoint 1 does not follow the one before it"),
+    ):
+        assert expected in texts(packed(tarred({**found, name: content})), tmp_path), name
+
+
+async def test_a_checkpoint_that_anyone_can_copy_says_nothing_for_a_forgers_tasks(
+    journal: Written, tmp_path: Path
+) -> None:
+    held = await checkpoint(journal.folder)
+    genuine = await exported(journal.folder, ALL)
+    file, line = tmp_path / "bundle.tar.gz", tmp_path / "held.json"
+    file.write_bytes(genuine)
+    verdict = verify(file, held=held)
+    assert (verdict.valid, verdict.unjudged, verdict.checkpoint, verdict.proven) == (True, "", 1, 5)
+    forger = tmp_path / "forger"
+    await fill(forger, 1, 3)
+    found = members(await exported(forger, ALL))
+    found["checkpoints.ndjson"] = held.line() + b"\n"
+    keys = [key for one in (found, members(genuine)) for key in json.loads(one["keys/jwks.json"])["keys"]]
+    found["keys/jwks.json"] = jcs({"keys": keys})
+    manifest = json.loads(found["manifest.json"])
+    manifest["counts"]["checkpoints"] = 1
+    for one in manifest["members"]:
+        one["sha256"], one["size"] = sha256(found[one["name"]]).hexdigest(), len(found[one["name"]])
+    found["manifest.json"] = jcs(manifest)
+    async with opened(forger) as store:
+        found["manifest.json.sig"] = jcs(await signature(keyring(store, forger), found["manifest.json"], MANIFEST))
+    file.write_bytes(packed(tarred(found)))
+    line.write_bytes(held.line())
+    done = roost("evidence", "verify", file, "--checkpoint", line)
+    assert (done.returncode, "agrees" in done.stdout) == (2, False), done.stdout
+    assert "checkpoint 1, which you hold, proves none of its tasks" in done.stdout
+    file.write_bytes(genuine)
+    verdict = verify(file, held=await checkpoint(journal.folder))
+    assert (verdict.valid, verdict.unjudged) == (True, "checkpoint 2, which you hold, is not in it")
 
 
 @pytest.mark.parametrize("name", ["manifest.json.sig", "keys/jwks.json", "events.ndjson", "tasks.ndjson"])
@@ -167,6 +226,27 @@ async def test_a_bomb_is_given_up_on(journal: Written, tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert verify(tmp_path / "bundle.tar.gz", Limits(ratio=2000)).valid
+
+
+async def test_lines_that_nobody_signed_are_not_kept(journal: Written, tmp_path: Path) -> None:
+    await checkpoint(journal.folder)
+    found = members(await exported(journal.folder, ALL))
+    said = json.loads(found["checkpoints.ndjson"])
+    statements = []
+    for number in range(1, 601):
+        said["checkpoint"]["number"], said["signature"] = number, [hex(item) for item in range(450)]
+        statements.append(jcs(said) + b"\n")
+    entry = json.loads(found["events.ndjson"].splitlines()[0])
+    entry["raw"] = {"sha256": "0" * 64, "size": 1, "where": "member"}
+    entry["event"]["data"] = {"x": [hex(number) for number in range(20_000)]}
+    for name, content in (("checkpoints.ndjson", b"".join(statements)), ("events.ndjson", (jcs(entry) + b"\n") * 20)):
+        (tmp_path / "bundle.tar.gz").write_bytes(packed(tarred({**found, name: content})))
+        tracemalloc.start()
+        try:
+            assert not verify(tmp_path / "bundle.tar.gz").valid
+            assert tracemalloc.get_traced_memory()[1] < 10 << 20, name
+        finally:
+            tracemalloc.stop()
 
 
 def chained(task: str, count: int, size: int = 0) -> list[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -18,9 +19,10 @@ import pytest
 from roost.engine.ports import Append
 from roost.evidence.checkpoint import Statement
 from roost.evidence.checkpoint_audit import Audit, audit
+from roost.identity.keys import EVIDENCE
 from roost.protocol.entries import NO_CHAIN, Entry, link
 from roost.stores.sqlite_tasks import decode_segment
-from tests.evidence.journals import Written, beside, checkpoint, edit, opened
+from tests.evidence.journals import Written, beside, checkpoint, edit, keyring, opened
 from tests.server import roost
 
 Change = Callable[[sqlite3.Connection, list[str]], None]
@@ -100,6 +102,18 @@ def given_to_another(connection: sqlite3.Connection, tasks: list[str]) -> None:
     connection.execute("UPDATE tasks SET scope = last_insert_rowid() WHERE id = ?", (tasks[1],))
 
 
+def before_the_beginning(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    """A step that was never made: a host that recovers the task reads it, whatever its place."""
+    step = entries(connection, tasks[1])[-1]._replace(seq=1, sub=7, kind="s", data=b'{"name":"pay"}', chain=bytes(32))
+    blob = msgspec.msgpack.encode([step])
+    connection.execute("INSERT INTO segments VALUES (?, -5, 0, 1, ?, NULL, NULL)", (tasks[1], blob))
+
+
+def hidden(connection: sqlite3.Connection, tasks: list[str]) -> None:
+    """From a host that looks for steps."""
+    connection.execute("UPDATE segments SET internal = 0 WHERE task_id = ?", (tasks[1],))
+
+
 def rubbish(connection: sqlite3.Connection, tasks: list[str]) -> None:
     connection.execute("UPDATE segments SET entries = x'00ff' WHERE task_id = ?", (tasks[1],))
 
@@ -120,6 +134,8 @@ EDITS: dict[str, tuple[Change, str, int | None]] = {
     "tasks swapped": (tasks_swapped, "has another chain", None),
     "owner": (given_to_another, "it is not the tenant's, owner's or agent's that checkpoint 1 has", None),
     "rubbish": (rubbish, "cannot be read", None),
+    "before the beginning": (before_the_beginning, "a segment is kept as -5.0, and that is not it", None),
+    "steps hidden": (hidden, "and that is not it", None),
 }
 
 
@@ -138,6 +154,16 @@ async def test_an_edit_of_a_task_is_named(journal: Written, name: str) -> None:
         assert found.faults[0].seq == seq
 
 
+def signed(protected: str) -> str:
+    """A statement with such a header."""
+    empty = '"count":0,"format":"roost-checkpoint-1","number":2,"time":"x"'
+    digests = f'"previous":"{"0" * 64}","root":"{"0" * 64}"'
+    signature = f'"signature":{{"protected":"{protected}","signature":"x"}}'
+    return f"UPDATE checkpoints SET statement = '{{\"checkpoint\":{{{empty},{digests}}},{signature}}}' WHERE number = 2"
+
+
+NO_ALG = base64.urlsafe_b64encode(b'{"alg":[],"kid":"x","typ":"application/vnd.roost.checkpoint+jws"}').decode()
+
 CHECKPOINT_EDITS: dict[str, tuple[str, str]] = {
     "its statement": (
         """UPDATE checkpoints SET statement = replace(CAST(statement AS TEXT), '"count":5', '"count":4')
@@ -152,6 +178,24 @@ CHECKPOINT_EDITS: dict[str, tuple[str, str]] = {
     "a leaf too many": (
         "INSERT INTO leaves SELECT 'zzz', number, seq, sub, chain, scope FROM leaves WHERE task_id = :task",
         "checkpoint 1: its leaves were changed",
+    ),
+    "its time": (
+        "UPDATE checkpoints SET time = time + 86400000 WHERE number = 2",
+        "checkpoint 2: it is kept under another time",
+    ),
+    "no time": ("UPDATE checkpoints SET time = 1 << 62", "checkpoint 2: it is kept under another time"),
+    "a number that is too large": (
+        f"""UPDATE checkpoints SET statement = replace(CAST(statement AS TEXT), '"number":2', '"number":{2**60}')
+        WHERE number = 2""",
+        "checkpoint 2: it is not a checkpoint: a number",
+    ),
+    "a header that is no base64": (signed("\u00e9"), "checkpoint 2: its signature is not valid"),
+    "a header without sense": (signed(NO_ALG.rstrip("=")), "checkpoint 2: its signature is not valid"),
+    "a leaf's number": (f"UPDATE leaves SET seq = {2**60} WHERE task_id = :task", "checkpoint 1: a leaf of it cannot"),
+    "a leaf's text": ("UPDATE leaves SET seq = 'x' WHERE task_id = :task", "checkpoint 1: a leaf of it cannot"),
+    "a leaf's task": (
+        "UPDATE leaves SET task_id = CAST(task_id AS BLOB) WHERE task_id = :task",
+        "checkpoint 1: a leaf of it cannot",
     ),
     "another number": ("UPDATE checkpoints SET number = 3 WHERE number = 2", "checkpoint 2: it is missing"),
 }
@@ -210,6 +254,9 @@ async def test_what_goes_on_is_no_edit_and_a_pruned_task_is_named_as_pruned(jour
         ("DELETE FROM tombstones", "the task is gone, with its tombstone"),
         ("UPDATE tombstones SET chain = zeroblob(32)", "it is not of the task that checkpoint 1 has"),
         ("UPDATE tombstones SET seq = 1", "it is not of the task that checkpoint 1 has"),
+        ("UPDATE tombstones SET seq = 'x'", "what is stored of it cannot be read"),
+        ("UPDATE tombstones SET chain = 'x'", "what is stored of it cannot be read"),
+        ("UPDATE tombstones SET state = 99", "what is stored of it cannot be read"),
     ],
 )
 async def test_an_edit_of_a_tombstone_is_named(journal: Written, sql: str, expected: str) -> None:
@@ -218,6 +265,24 @@ async def test_an_edit_of_a_tombstone_is_named(journal: Written, sql: str, expec
     edit(journal.folder, lambda connection: connection.execute(sql))
     [fault] = (await audited(journal.folder, held)).faults
     assert (expected in fault.what, fault.task) == (True, journal.tasks[0])
+
+
+async def test_a_task_that_is_pruned_while_it_is_read_is_no_edit(
+    journal: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = await checkpoint(journal.folder)
+    async with beside(journal.folder) as store:
+        keys = [msgspec.json.decode(key.public) for key in (await store.read_identities(0)).keys]
+        read = store.read_segments
+
+        async def pruned_first(task_id: str, after: Any, limit: int) -> Any:
+            await store.prune("hello", None, 0, 10)
+            return await read(task_id, after, limit)
+
+        monkeypatch.setattr(store, "read_segments", pruned_first)
+        found = await audit(store, held, keys)
+    assert found.sound, [fault.text() for fault in found.faults]
+    assert [(stone.task, stone.proven) for stone in found.pruned] == [(task, True) for task in journal.tasks[:3]]
 
 
 async def test_the_commands(journal: Written, tmp_path: Path) -> None:
@@ -243,13 +308,31 @@ async def test_the_commands(journal: Written, tmp_path: Path) -> None:
     assert len(told["cannot_detect"]) >= 4
     done = roost("evidence", "audit", "--since", keys, *where)
     assert (done.returncode, "it is not a checkpoint" in done.stderr) == (2, True)
+    done = roost("evidence", "export", journal.tasks[0], "--out", tmp_path, *where)
+    assert (done.returncode, done.stderr.strip().endswith("it is a directory")) == (1, True), done.stderr
 
 
-async def test_a_signature_by_a_key_that_was_not_given_is_refused(journal: Written, tmp_path: Path) -> None:
-    held = await checkpoint(journal.folder)
-    async with beside(journal.folder) as store:
-        found = await audit(store, held, [])
-    assert "its signature is not valid" in found.faults[0].text()
+async def test_a_key_that_was_not_given_is_no_edit_and_no_proof(journal: Written, tmp_path: Path) -> None:
+    files = tmp_path / "first.json", tmp_path / "second.json"
+    sets = tmp_path / "old.json", tmp_path / "new.json"
+    for place in range(2):
+        files[place].write_bytes((await checkpoint(journal.folder)).line())
+        async with opened(journal.folder) as store:
+            ring = keyring(store, journal.folder)
+            sets[place].write_bytes(b'{"keys":[%b]}' % (await ring.evidence_keys())[0].public)
+            if not place:
+                await ring.rotate(EVIDENCE, 0)
+
+    def said(held: int, trust: int) -> tuple[int, str]:
+        words = ("evidence", "audit", "--since", files[held], "--trust", sets[trust], "--data", journal.folder)
+        done = roost(*words)
+        return done.returncode, done.stdout + done.stderr
+
+    code, text = said(0, 0)
+    assert (code, "cannot be judged: checkpoint 2: its key" in text, "edited" in text) == (2, True, False), text
+    code, text = said(0, 1)
+    assert (code, "no key that you gave has signed" in text) == (2, True), text
+    assert said(1, 1)[0] == 0  # it has the digest of the first, whoever signed that
 
 
 KILLED = """

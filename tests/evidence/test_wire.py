@@ -75,6 +75,10 @@ def rpc(method: str, params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
 
 
+def bare_rpc(method: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 7, "method": method}
+
+
 def answer(result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 7, "result": result}
 
@@ -97,6 +101,18 @@ def answer(result: Any) -> dict[str, Any]:
         ({"message": V10_MESSAGE}, "send-request", "1.0", "request", "message"),
         (rpc("SendMessage", {"message": V10_MESSAGE}), "jsonrpc-request", "1.0", "request", "message"),
         (rpc("GetTask", {"id": "t-1", "historyLength": 3}), "jsonrpc-request", "1.0", "request", "request"),
+        (bare_rpc("ListTasks"), "jsonrpc-request", "1.0", "rpc", "request"),
+        (bare_rpc("agent/getAuthenticatedExtendedCard"), "jsonrpc-request", "0.3", "rpc", "request"),
+        ({"url": "https://a.example"}, "push-config", "1.0", "pushConfig", "result"),
+        ({"id": "p", "taskId": "t", "url": "https://a.example"}, "push-config", "1.0", "pushConfig", "result"),
+        ({"configs": [{"id": "p", "url": "https://a.example"}]}, "push-config", "1.0", "pushConfig", "result"),
+        (
+            {"taskId": "t", "pushNotificationConfig": {"url": "https://a.example"}},
+            "push-config",
+            "0.3",
+            "pushConfig",
+            "result",
+        ),
         (answer({"task": V10_TASK}), "jsonrpc-response", "1.0", "task", "task"),
         (answer(V10_TASK), "jsonrpc-response", "1.0", "task", "task"),
         (answer({"statusUpdate": V10_STATUS}), "jsonrpc-response", "1.0", "statusUpdate", "status"),
@@ -292,7 +308,7 @@ def test_credentials_are_named_and_not_repeated():
         "authentication": {"schemes": ["Bearer"], "credentials": "hunter2"},
     }
     other = one(rpc("message/send", {"message": V03_MESSAGE, "configuration": {"pushNotificationConfig": old}}))
-    for event in (found, other):
+    for event in (found, other, one(push), one({"taskId": "t", "pushNotificationConfig": old})):
         assert "hunter2" not in json.dumps(event)
         assert [pointer.rpartition("/")[2] for pointer in event["unmapped"]["pointers"]] == ["token", "credentials"]
 
@@ -546,8 +562,35 @@ def test_strict_names_the_field_that_is_missing(value, field):
     lenient(value)
 
 
+@pytest.mark.parametrize("around", [dict, answer])
+@pytest.mark.parametrize("more", [{"message": V10_MESSAGE}, {"status_update": V10_STATUS}, {"artifactUpdate": "none"}])
+def test_strict_refuses_a_stream_response_of_two(around, more):
+    kind, message = refusal(body(around({"task": V10_TASK, **more})))
+    assert (kind, message[:52]) == ("measurement", "a StreamResponse has exactly one of its members, not")
+    assert lenient(around({"task": V10_TASK, **more}))["content"]["task"]["id"] == "t-1"
+    one(around({"task": V10_TASK, "message": None}))
+
+
+def test_the_body_that_sets_a_webhook_belongs_to_its_task():
+    found = plain(Converter().convert(body({"taskId": "t-1", "url": "https://a.example"})))
+    assert found["assayrunid"] == "task-t-1"
+
+
 @pytest.mark.parametrize(
-    "value", [[], 7, "x", {}, {"a": 1}, rpc("Frobnicate", {}), rpc(7, {}), answer("x"), {"jsonrpc": "2.0"}]
+    "value",
+    [
+        [],
+        7,
+        "x",
+        {},
+        {"url": 7},
+        {"url": "x", "a": 1},
+        {"a": 1},
+        rpc("Frobnicate", {}),
+        rpc(7, {}),
+        answer("x"),
+        {"jsonrpc": "2.0"},
+    ],
 )
 def test_strict_refuses_what_is_no_document_of_a2a(value):
     assert refusal(body(value)) == ("strict_lossiness_violation", "unsupported document in strict mode")

@@ -7,7 +7,7 @@ from tests.fuzz.attack import Attack, play
 from tests.fuzz.surface import Surface
 from tests.fuzz.target import Target
 
-EXAMPLES = 3
+EXAMPLES = 2
 
 
 def holds_against(target: Target, attacks: list[Attack], examples: int = EXAMPLES) -> None:

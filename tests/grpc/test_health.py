@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from pathlib import Path
 
 import grpc
@@ -32,6 +34,40 @@ async def test_the_host_and_its_services_serve_and_others_are_unknown(caller: Ca
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await asked(caller, "nobody")
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_watcher_that_does_not_read_makes_nobody_wait(caller: Caller, place: str) -> None:
+    """It has an HTTP/2 window of no bytes."""
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/grpc.health.v1.Health/Watch",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        b"\0%c%b%c%b" % (len(name), name.encode(), len(value), value.encode()) for name, value in headers.items()
+    )
+    data, first, settings = 0, 1, 4
+    no_window = struct.pack(">HI", 4, 0)
+    host, _, port = place.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, no_window))
+    writer.write(frame(first, 4, 1, block) + frame(data, 1, 1, bytes(5)))
+    async with asyncio.timeout(PATIENCE_S):
+        kind = settings
+        while kind != first:
+            begun = await reader.readexactly(9)
+            kind = begun[3]
+            await reader.readexactly(int.from_bytes(begun[:3], "big"))
+    assert await asked(caller, "") == SERVES
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_a_host_that_cannot_write_does_not_serve_until_it_can(tmp_path: Path, disk: Disk) -> None:  # noqa: F811

@@ -32,6 +32,38 @@ async def test_a_task_is_the_same_over_http(caller: Caller, server: Server) -> N
     assert json_format.Parse(over_http, pb.Task()) == task
 
 
+async def test_a_large_number_is_kept_as_short_as_it_came(caller: Caller, server: Server) -> None:
+    numbers = [1e308, -1e300, 2.0**53, 7.0]
+    data = struct_pb2.Value()
+    data.list_value.extend(numbers)
+    task = await caller.send("echo", parts=[pb.Part(data=data)])
+    url = f"{server.url}/agents/echo/tasks/{task.id}"
+    over_http = httpx.get(url, headers={"A2A-Version": "1.0"}, timeout=PATIENCE_S).text
+    assert json_format.Parse(over_http, pb.Task()) == task
+    assert "[1e308,-1e300,9007199254740992,7]" in over_http
+
+
+async def test_a_task_that_protobuf_cannot_say_is_listed_without_what_it_cannot(caller: Caller, server: Server) -> None:
+    deep: object = "x"
+    for _ in range(60):
+        deep = [deep]
+    plain = await caller.send("echo", "plain")
+    body = {
+        "messageId": str(uuid.uuid4()), "contextId": plain.context_id, "role": "ROLE_USER", "parts": [{"data": deep}]
+    }  # fmt: skip
+    url = f"{server.url}/agents/echo/message:send"
+    sent = httpx.post(url, json={"message": body}, headers={"A2A-Version": "1.0"}, timeout=PATIENCE_S).json()["task"]
+    listing = pb.ListTasksRequest(tenant="echo", context_id=plain.context_id, history_length=10, include_artifacts=True)
+    page = await caller.ask("ListTasks", listing)
+    found = {task.id: task for task in page.tasks}
+    assert found.keys() == {plain.id, sent["id"]}
+    assert (page.total_size, found[plain.id].history[0].parts[0].text) == (2, "plain")
+    assert found[sent["id"]].status.state == pb.TASK_STATE_COMPLETED
+    assert not found[sent["id"]].history
+    refused = await caller.refused("GetTask", pb.GetTaskRequest(tenant="echo", id=sent["id"]))
+    assert refused.reason == "UNSUPPORTED_OPERATION"
+
+
 async def test_parts_of_every_kind_come_back(caller: Caller) -> None:
     data = struct_pb2.Value()
     data.struct_value.update({"a": [1, {"b": None}]})

@@ -132,7 +132,7 @@ async def test_further_connections_than_allowed_are_closed() -> None:
 
 
 async def test_streams_end_with_a_word_when_the_host_stops_and_go_on_at_the_next_start(tmp_path: Path) -> None:
-    with running(AGENTS, args=(*GRPC, "--drain-s", "1"), data=tmp_path) as server:
+    with running(AGENTS, args=(*GRPC, "--drain-s", "3"), data=tmp_path) as server:
         async with calling(place_of(server)) as caller:
             stream = caller.stream("hold", "gate")
             first = int(dict(await stream.initial_metadata())["last-event-id"])

@@ -11,7 +11,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 
 from tests.doors.wire import PATIENCE_S, streams
-from tests.grpc.wire import Caller, calling, kinds, message, rest, words
+from tests.grpc.wire import NARROW, Caller, calling, kinds, message, rest, words
 from tests.server import Server
 
 
@@ -92,6 +92,25 @@ async def test_a_client_that_goes_leaves_its_task_and_no_follower(server: Server
         await watching.read()
         await caller.send("release", gate)
         assert (await rest(watching))[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+async def test_a_client_that_goes_while_it_is_written_to_is_no_failure(
+    server: Server, place: str, caller: Caller, how: str
+) -> None:
+    """That the log has no traceback is checked when the server stops."""
+    await until_streams(server, 0)
+    async with calling(place, options=NARROW) as leaver:
+        stream = leaver.stream("flood", "200 4096")
+        task = (await stream.read()).task.id
+        async with asyncio.timeout(PATIENCE_S):
+            while (await caller.task("flood", task)).status.state != pb.TASK_STATE_COMPLETED:
+                pass
+        await until_streams(server, 1)
+        if how == "cancel":
+            stream.cancel()
+            await until_streams(server, 0)
+    await until_streams(server, 0)
 
 
 async def test_a_deadline_ends_the_call_and_not_the_task(caller: Caller) -> None:

@@ -19,6 +19,8 @@ from tests.server import Server
 PATIENCE_S = 30.0
 VERSION = ("a2a-version", "1.0")
 GRPC = ("--grpc", "127.0.0.1:0")
+NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
+"""Options of a client that is sent little while it does not read."""
 ENDED = (pb.TASK_STATE_COMPLETED, pb.TASK_STATE_CANCELED, pb.TASK_STATE_FAILED)
 
 
@@ -110,13 +112,16 @@ class Caller:
 
 @asynccontextmanager
 async def calling(
-    place: str, *metadata: tuple[str, str], credentials: grpc.ChannelCredentials | None = None
+    place: str,
+    *metadata: tuple[str, str],
+    credentials: grpc.ChannelCredentials | None = None,
+    options: tuple[tuple[str, int], ...] = (),
 ) -> AsyncIterator[Caller]:
-    options = [("grpc.use_local_subchannel_pool", 1)]
+    chosen = [("grpc.use_local_subchannel_pool", 1), *options]
     if credentials is None:
-        channel = grpc.aio.insecure_channel(place, options)
+        channel = grpc.aio.insecure_channel(place, chosen)
     else:
-        channel = grpc.aio.secure_channel(place, credentials, options)
+        channel = grpc.aio.secure_channel(place, credentials, chosen)
     async with channel:
         yield Caller(channel, *metadata)
 

@@ -75,6 +75,17 @@ def says(*answers: str | None) -> Question:
     return answer
 
 
+def never(asked: asyncio.Event) -> Question:
+    """A user who is asked and does not answer."""
+
+    async def answer(context: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return answer
+
+
 def accepted(text: str) -> mcp.ElicitResult:
     return mcp.ElicitResult(action="accept", content={"answer": text})
 

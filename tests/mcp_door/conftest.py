@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,8 +15,15 @@ from tests.server import Server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving.healthy(serving.AGENTS, AGENTS, data=tmp_path_factory.mktemp("data")) as host:
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server listens besides its port."""
+    return tmp_path_factory.mktemp("socket") / "roost.sock"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, socket: Path) -> Iterator[Server]:
+    args = ("--listen", f"127.0.0.1:0,unix:{socket}")
+    with serving.healthy(serving.AGENTS, AGENTS, args=args, data=tmp_path_factory.mktemp("data")) as host:
         yield host
 
 

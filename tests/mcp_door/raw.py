@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -35,12 +36,16 @@ def modern(method: str, params: Mapping[str, Any], name: str = "") -> tuple[dict
 class Session:
     """A session that was opened, ended with the block."""
 
-    def __init__(self, base: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, base: str, headers: Mapping[str, str] | None = None, *, socket: Path | None = None, **capabilities: Any
+    ) -> None:
         self.url = f"{base}/mcp"
-        self.http = httpx.Client(headers={**HEADERS, **(headers or {})}, timeout=PATIENCE_S)
+        transport = None if socket is None else httpx.HTTPTransport(uds=str(socket))
+        self.http = httpx.Client(headers={**HEADERS, **(headers or {})}, timeout=PATIENCE_S, transport=transport)
+        self.capabilities = capabilities
 
     def __enter__(self) -> Session:
-        opened = self.http.post(self.url, json=asking("initialize", opening(), 0))
+        opened = self.http.post(self.url, json=asking("initialize", opening(**self.capabilities), 0))
         assert opened.status_code == 200, opened.text
         self.id = opened.headers["mcp-session-id"]
         self.http.headers.update({"Mcp-Session-Id": self.id, "MCP-Protocol-Version": VERSION})
@@ -61,12 +66,15 @@ class Session:
             assert answer.status_code == 200
             yield answer
 
-    def answer(self, response: httpx.Response, request_id: Any) -> dict[str, Any]:
+    def messages(self, response: httpx.Response) -> Iterator[dict[str, Any]]:
         for line in response.iter_lines():
-            if line.startswith("data: "):
-                found: dict[str, Any] = json.loads(line.removeprefix("data: "))
-                if found.get("id") == request_id:
-                    return found
+            if line.startswith("data: {"):
+                yield json.loads(line.removeprefix("data: "))
+
+    def answer(self, response: httpx.Response, request_id: Any) -> dict[str, Any]:
+        for message in self.messages(response):
+            if message.get("id") == request_id:
+                return message
         raise AssertionError("the stream ended without an answer")
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,9 +14,12 @@ from mcp.shared.exceptions import MCPError
 from tests.access.people import AGENTS as PEOPLE_AGENTS
 from tests.access.people import OPERATOR, People, Person, refusal
 from tests.doors.serving import AGENTS
-from tests.mcp_door.clients import Progress, connected, data, each_version, task_of, text
+from tests.doors.wire import PATIENCE_S
+from tests.mcp_door.clients import Progress, connected, data, each_version, never, task_of, text
 from tests.mcp_door.raw import HEADERS, Session, asking, modern, opening
 from tests.server import Server, running
+
+CLERK = Path(__file__).parent / "clerk.py"
 
 
 def secret(person: Person) -> str:
@@ -26,7 +31,7 @@ def secret(person: Person) -> str:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     gates = tmp_path_factory.mktemp("gates")
     args = ("--drain-s", "0", "--auth-failures", "100000")
-    with running(PEOPLE_AGENTS, args=args, env={**OPERATOR, "AGENT_GATES": str(gates)}) as server:
+    with running(PEOPLE_AGENTS, CLERK, args=args, env={**OPERATOR, "AGENT_GATES": str(gates)}) as server:
         yield server
     assert "Traceback" not in server.stderr
 
@@ -43,7 +48,7 @@ async def test_the_tools_are_those_that_the_caller_may_use(host: Server, people:
     expected = {
         ("agent:desk",): {"desk"},
         ("agent:desk", "agent:t*"): {"desk", "teller", "turns"},
-        ("agent:*",): {"desk", "other", "teller", "turns"},  # `keyed` takes no bearer token
+        ("agent:*",): {"clerk", "desk", "other", "teller", "turns"},  # `keyed` takes no bearer token
         ("metrics",): set(),
     }
     for scopes, agents in expected.items():
@@ -143,6 +148,25 @@ async def test_a_call_ends_with_its_credential(host: Server, people: People, mod
     assert "begun" not in text(result)
 
 
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_call_that_waits_for_an_answer_ends_with_its_credential(
+    host: Server, people: People, answered: bool
+) -> None:
+    made = people.operator.make(subject=f"waiting-{answered}")
+    same = people.new(subject=f"waiting-{answered}")
+    asked, progress = asyncio.Event(), Progress()
+    async with connected(host.url, "legacy", made["token"], elicitation_callback=never(asked)) as client:
+        call = asyncio.ensure_future(client.call_tool("clerk", {"text": "?"}, progress_callback=progress))
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        await asyncio.to_thread(people.operator.admin, "DELETE", f"tokens/{made['id']}")
+        if answered:
+            (task,) = same.rest.ok("ListTasks", {}, "clerk")["tasks"]
+            same.rest.begin("a secret", "clerk", taskId=task["id"])
+        result = await call
+    assert "UNAUTHENTICATED" in text(result)
+    assert "secret" not in progress.said + text(result)
+
+
 def test_there_are_only_so_many_sessions_and_nobody_has_them_all() -> None:
     body = asking("initialize", opening())
     with running(PEOPLE_AGENTS, args=("--drain-s", "0"), env=OPERATOR) as server, People(server) as people:
@@ -150,8 +174,11 @@ def test_there_are_only_so_many_sessions_and_nobody_has_them_all() -> None:
         callers = [people.new("agent:desk").http for _ in range(5)]
         for http in callers[:4]:
             http.headers.update(HEADERS)
-            opened = [http.post(url, json=body) for _ in range(250)]
-            assert {answer.status_code for answer in opened} == {200}
+            with ThreadPoolExecutor(32) as threads:
+                asked = [threads.submit(http.post, url, json=body) for _ in range(270)]
+            answers = [one.result() for one in asked]
+            opened = [answer for answer in answers if answer.status_code == 200]
+            assert (len(opened), {answer.status_code for answer in answers}) == (250, {200, 429})
             one_more = http.post(url, json=body)
             assert (one_more.status_code, one_more.headers["retry-after"]) == (429, "60")
             assert "DELETE /mcp" in one_more.text
@@ -199,18 +226,41 @@ async def test_quotas_are_those_of_the_other_doors(mode: str) -> None:
             assert refused.is_error
             assert "TOO_MANY_REQUESTS" in text(refused)
             assert "Try again in" in text(refused)
-            answers = [await client.call_tool("release", {"text": "?"}) for _ in range(3)]
-            assert [answer.is_error for answer in answers] == [False, False, True]
+            answers = [await client.call_tool("release", {"text": "?"}) for _ in range(8)]
+            assert [answer.is_error for answer in answers[:2]] == [False, False]
+            assert answers[-1].is_error, "the window slides: where a minute ends, one more may go through"
+            task = {"taskId": task_of(answers[0])}
+            for tool, given in (
+                ("get_task", task),
+                ("cancel_task", task),
+                ("list_tasks", {"agent": "release"}),
+                ("list_tasks", {}),
+            ):
+                assert "TOO_MANY_REQUESTS" in text(await client.call_tool(tool, given))
+            assert not (await client.call_tool("list_tasks", {"agent": "turns"})).is_error
             assert not (await held).is_error
 
 
-async def test_a_principal_that_asks_too_often_is_told_to_wait() -> None:
-    args = ("--drain-s", "0", "--quotas", "principal.rate=3")
-    with running(AGENTS, args=args) as server, Session(server.url) as session:
-        assert session.http.post(session.url, json=asking("ping", {})).status_code == 200
-        answer = session.http.post(session.url, json=asking("ping", {}))
-        assert answer.status_code == 429
-        assert refusal(answer).reason == "TOO_MANY_REQUESTS"
+def test_a_principal_that_asks_too_often_is_told_to_wait_and_what_it_has_begun_goes_on() -> None:
+    args = ("--drain-s", "0", "--quotas", "principal.rate=2")
+    with (
+        running(PEOPLE_AGENTS, args=args) as server,
+        Session(server.url, elicitation={"form": {}}) as session,
+        session.sent("tools/call", {"name": "desk", "arguments": {"text": "?"}}, 1) as answer,
+    ):
+        pings = (session.http.post(session.url, json=asking("ping", {}, number)) for number in range(2, 12))
+        refused = next(answer for answer in pings if answer.status_code != 200)
+        assert refused.status_code == 429, "the window slides: where a minute ends, one more may go through"
+        assert refusal(refused).reason == "TOO_MANY_REQUESTS"
+        messages = session.messages(answer)
+        question = next(messages)
+        assert question["method"] == "elicitation/create"
+        said = {"action": "accept", "content": {"answer": "Ada"}}
+        told = session.http.post(session.url, json={"jsonrpc": "2.0", "id": question["id"], "result": said})
+        assert told.status_code == 202
+        assert "hello Ada" in str(next(messages)["result"])
+        session.tell("notifications/cancelled", {"requestId": 1})
+        session.end()
 
 
 @each_version

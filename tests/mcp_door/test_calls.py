@@ -18,16 +18,16 @@ from tests.doors.wire import PATIENCE_S, Rest, eventually, streams, text_of
 from tests.mcp_door.clients import (
     AGENTS,
     Progress,
-    Question,
     accepted,
     connected,
     data,
     each_version,
+    never,
     open_gate,
     task_of,
     text,
 )
-from tests.mcp_door.raw import Session
+from tests.mcp_door.raw import Session, asking
 from tests.server import Server, running
 
 
@@ -39,17 +39,6 @@ async def newest(client: Client, agent: str) -> str:
     listed = await client.call_tool("list_tasks", {"agent": agent, "limit": 1})
     found: str = data(listed)["tasks"][0]["taskId"]
     return found
-
-
-def never(asked: asyncio.Event) -> Question:
-    """A user who is asked and does not answer."""
-
-    async def answer(context: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    return answer
 
 
 def working(rest: Rest, agent: str) -> dict[str, Any]:
@@ -109,6 +98,36 @@ async def test_a_call_is_cancelled_however_early(server: Server, rest: Rest) -> 
 
     await asyncio.to_thread(eventually, none_works)
     all_streams_end(server)
+
+
+def test_an_id_is_taken_until_its_call_is_over(server: Server, rest: Rest) -> None:
+    """Nobody could tell the answers of two such calls apart, or say which of them is cancelled."""
+    params = {"name": "plodder", "arguments": {"text": "?"}}
+    with Session(server.url) as session, session.sent("tools/call", params, 1) as answer:
+        task = working(rest, "plodder")
+        for taken in (1, "1"):
+            refused = session.http.post(session.url, json=asking("tools/call", params, taken))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32600)
+        assert working(rest, "plodder")["id"] == task["id"]
+        session.tell("notifications/cancelled", {"requestId": "1"})
+        assert session.answer(answer, 1)["error"]["message"] == "Request cancelled"
+        rest.until(task["id"], "plodder", "CANCELED")
+    all_streams_end(server)
+
+
+def test_a_user_at_the_unix_socket_cancels_what_is_theirs(server: Server, socket: Path) -> None:
+    def states() -> list[str]:
+        tasks = session.call("list_tasks", {"agent": "plodder"})["structuredContent"]["tasks"]
+        return [task["state"] for task in tasks]
+
+    with Session("http://localhost", socket=socket) as session:
+        with session.sent("tools/call", {"name": "plodder", "arguments": {"text": "?"}}, 1) as answer:
+            eventually(lambda: states() == ["working"] or None)
+            session.tell("notifications/cancelled", {"requestId": 1})
+            assert session.answer(answer, 1)["error"]["message"] == "Request cancelled"
+        eventually(lambda: states() == ["canceled"] or None)
+        at_the_port = httpx.post(f"{server.url}/mcp", json=asking("ping", {}), headers=session.http.headers)
+        assert (at_the_port.status_code, at_the_port.json()["error"]["message"]) == (404, "Session not found")
 
 
 # Left alone

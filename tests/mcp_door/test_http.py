@@ -66,7 +66,14 @@ def test_other_types_and_methods(server: Server, http: httpx.Client) -> None:
         answer = http.request(method, url, headers={"Accept": "text/event-stream"})
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST, DELETE")
     assert http.post(url, json=asking("initialize", opening()), headers={"Accept": "text/html"}).status_code == 406
-    assert http.get(f"{url}/").status_code == 404
+
+
+def test_a_slash_at_the_end_is_no_other_path(server: Server, http: httpx.Client) -> None:
+    url = f"{server.url}/mcp/"
+    opened = http.post(url, json=asking("initialize", opening()), headers=HEADERS)
+    assert opened.status_code == 200
+    assert http.post(url, content=b"{", headers=HEADERS).json()["error"]["code"] == -32700
+    assert http.delete(url, headers={"Mcp-Session-Id": opened.headers["mcp-session-id"]}).status_code == 200
 
 
 def test_sessions_that_are_none(server: Server, http: httpx.Client) -> None:

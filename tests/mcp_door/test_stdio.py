@@ -160,6 +160,19 @@ def test_it_ends_with_its_client_and_tasks_do_not(server: Server, rest: Rest) ->
     rest.until(task["id"], "hold", "COMPLETED")
 
 
+def test_what_was_asked_before_stdin_ended_is_answered(server: Server) -> None:
+    with piped(server.url) as pipe:
+        pipe.say(json.dumps(asking("initialize", opening(), 0)))
+        pipe.say(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        for number in (1, 2, 3):
+            pipe.say(json.dumps(asking("tools/list", {}, number)))
+        assert pipe.process.stdin is not None
+        pipe.process.stdin.close()
+        answers, said = finish(pipe.process)
+        assert (pipe.process.returncode, said) == (0, "")
+    assert {json.loads(line)["id"] for line in answers.splitlines()} == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(server: Server, number: int) -> None:
     with piped(server.url) as pipe:

@@ -153,6 +153,32 @@ async def says_it_anew(task):
                 yield piece
 
 
+weather = Agent("weather")
+
+
+@weather.on_message
+async def replaces_what_it_said(task):
+    """Says its artifact anew in each turn; what it says last begins with what it said before."""
+    yield Artifact(artifact_id="a", parts=[Part(text="Yes")])
+    await task.ask("Sure?")
+    yield Artifact(artifact_id="a", parts=[Part(text="Yes")])
+    await task.ask("Really?")
+    yield Artifact(artifact_id="a", parts=[Part(text="Yesterday it rained")])
+
+
+crashed = Agent("crashed")
+
+
+@crashed.on_message
+async def goes_on_after_a_crash(task):
+    """Asks, and then says its artifact again with all of the earlier turn, as a run after a crash does."""
+    yield "Hello. "
+    said = (await task.ask("Who?")).text
+    yield "one "
+    yield Artifact(artifact_id="output", parts=[Part(text="Hello. "), Part(text=f"{said} ")])
+    yield "two"
+
+
 def cost(form: int, tokens: object = 12.0) -> tuple[list[Part], dict | None]:
     """cost-v1 in each of the forms that agents use."""
     usage = {"input_tokens": tokens, "output_tokens": 3, "cache_read_input_tokens": 5.0}

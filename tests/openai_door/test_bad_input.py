@@ -87,6 +87,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (RESPONSES, {"input": []}, "input"),
     (RESPONSES, {"input": [{"type": "message"}]}, "input[0].role"),
     (RESPONSES, {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    (RESPONSES, {"input": [{"type": "item_reference", "id": "msg_x"}, USER]}, "input[0].type"),
+    (RESPONSES, {"input": [{"type": "reasoning", "content": 7}, {"role": "king", "content": "x"}]}, "input[1].role"),
     (RESPONSES, {"input": [{"type": "mcp_call"}]}, "input"),
     (RESPONSES, item({"type": "input_image", "file_id": "f"}), "input[0].content[0].file_id"),
     (RESPONSES, item({"type": "input_image"}), "input[0].content[0].image_url"),
@@ -195,7 +197,12 @@ def test_a_body_that_is_too_long_and_parts_that_are_too_many() -> None:
         many = {"model": "words", "messages": [USER] * 3}
         assert refused(rest, CHAT, many)[1]["param"] == "messages"
         told = {"model": "words", "messages": [{"role": "system", "content": "x" * 200}, USER]}
-        assert refused(rest, CHAT, told)[1]["param"] == "messages"
+        found = refused(rest, CHAT, told)[1]
+        assert found["param"] == "messages"
+        assert "system" in found["message"]
+        assert found["message"].endswith("longer than 100 bytes, the host's setting max_metadata")
+        told = {"model": "words", "input": "x", "instructions": "x" * 200}
+        assert refused(rest, RESPONSES, told)[1]["param"] == "instructions"
 
 
 def test_the_door_can_be_shut() -> None:
@@ -213,3 +220,11 @@ def test_an_image_for_an_agent_that_takes_text_only(rest: Rest, server: Server) 
     _, found = refused(rest, CHAT, {"model": "words", **content(image)})
     assert (found["param"], found["code"]) == ("messages[0].content[1]", "content_type_not_supported")
     assert found["message"].startswith("messages[0].content[1]: agent 'words' does not take image/png")
+
+
+def test_the_alias_at_the_root_refuses_in_the_same_form() -> None:
+    with running(AGENTS, args=("--root", "words")) as server:
+        for path in ("/v1/chat/completions", "/agents/words/v1/chat/completions"):
+            refused = httpx.post(f"{server.url}{path}", json={"messages": []})
+            assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert refused.headers["content-type"] == "application/json"

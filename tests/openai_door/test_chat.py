@@ -242,6 +242,31 @@ def test_a_question_is_an_answer_and_the_next_turn_answers_it(client: openai.Ope
     assert len(rest.ok("ListTasks", {"contextId": name}, "guide")["tasks"]) == 2
 
 
+@pytest.mark.parametrize("streams", [True, False])
+def test_what_a_later_turn_replaces_is_said_in_full(client: openai.OpenAI, streams: bool) -> None:
+    name = f"s-{uuid.uuid4()}"
+
+    def say() -> str:
+        more = session(name)
+        return joined(stream(client, "weather", "x", **more)) if streams else said(ask(client, "weather", "x", **more))
+
+    assert [say() for _ in range(3)] == ["Yes\n\nSure?", "Yes\n\nReally?", "Yesterday it rained"]
+
+
+@pytest.mark.parametrize(
+    ("word", "streamed", "whole"), [("one", "one two", "one two"), ("1", "one \n\n1 two", "1 two")]
+)
+def test_a_run_after_a_crash_does_not_say_earlier_turns_again(
+    client: openai.OpenAI, word: str, streamed: str, whole: str
+) -> None:
+    """Whether it says the same again or something else."""
+    one, other = session(f"s-{uuid.uuid4()}"), session(f"s-{uuid.uuid4()}")
+    for more in (one, other):
+        assert said(ask(client, "crashed", "x", **more)) == "Hello. \n\nWho?"
+    assert joined(stream(client, "crashed", word, **one)) == streamed
+    assert said(ask(client, "crashed", word, **other)) == whole
+
+
 def test_a_question_of_another_door_is_answered_here(client: openai.OpenAI, rest: Rest) -> None:
     task = rest.task("Ann", "guide")
     answer = ask(client, "guide", "Rome", **session(task["contextId"]))
@@ -376,12 +401,18 @@ def test_with_a_key_a_message_that_comes_again_is_answered_again(client: openai.
     assert (refused.value.code, refused.value.param) == ("idempotency_key_reused", "Idempotency-Key")
 
 
-def test_with_a_key_an_answer_that_comes_again_begins_nothing(client: openai.OpenAI, rest: Rest) -> None:
+def test_with_a_key_each_turn_of_a_session_is_answered_again_as_it_was(client: openai.OpenAI, rest: Rest) -> None:
+    """What comes again is no answer to a question that was asked since, and an answer no new message."""
     name = f"s-{uuid.uuid4()}"
-    ask(client, "login", "hi", **session(name))
-    headers = {"extra_headers": {"X-Session-ID": name, "Idempotency-Key": str(uuid.uuid4())}}
-    ask(client, "login", "done", **headers)
-    before = rest.ok("ListTasks", {"contextId": name}, "login")
+    turns = [
+        (text, {"extra_headers": {"X-Session-ID": name, "Idempotency-Key": str(uuid.uuid4())}})
+        for text in ("Ann", "Rome", "Monday")
+    ]
+    first = []
+    for text, headers in turns:
+        first.append(ask(client, "guide", text, **headers))
+        assert ask(client, "guide", text, **headers) == first[-1]
+    assert [ask(client, "guide", text, **headers) for text, headers in turns] == first
+    assert len(rest.ok("ListTasks", {"contextId": name}, "guide")["tasks"]) == 1
     with pytest.raises(openai.UnprocessableEntityError):
-        ask(client, "login", "done", **headers)
-    assert rest.ok("ListTasks", {"contextId": name}, "login") == before
+        ask(client, "guide", "Paris", **turns[1][1])

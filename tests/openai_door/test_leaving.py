@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -72,16 +73,38 @@ def test_what_runs_in_the_background_goes_on_even_then(cancelling: Server, rest:
     there.until(task, "hold", "COMPLETED")
 
 
-def test_a_host_that_stops_ends_streams_with_an_error_and_waits_not() -> None:
-    with running(AGENTS, args=("--drain-s", "0")) as server, client_of(server.url) as client:
+def test_a_host_that_stops_ends_streams_with_an_error_and_waits_not(rest: Rest) -> None:
+    """A client that waits for a whole answer does not ask again by itself, unless that begins nothing new."""
+    with (
+        running(AGENTS, args=("--drain-s", "0")) as server,
+        client_of(server.url) as client,
+        ThreadPoolExecutor() as pool,
+    ):
         messages: Any = [{"role": "user", "content": "never"}]
+        there = Rest(rest.http, server.url)
+
+        def wait(**more: str) -> httpx.Response:
+            body = {"model": "hold", "messages": messages, "session_id": "whole"}
+            return httpx.post(f"{server.url}/openai/v1/chat/completions", json=body, headers=more, timeout=PATIENCE_S)
+
+        def working() -> list[dict[str, Any]] | None:
+            tasks = there.ok("ListTasks", {"contextId": "whole"}, "hold")["tasks"]
+            return tasks if len(tasks) == 2 else None
+
+        waiting = [pool.submit(wait), pool.submit(wait, **{"Idempotency-Key": "k"})]
         with client.chat.completions.create(model="hold", messages=messages, stream=True) as chunks:
             arrived = iter(chunks)
             assert [next(arrived).choices[0].delta.content for _ in range(2)] == ["", "one "]
+            tasks = eventually(working)
             server.process.terminate()
             with pytest.raises(openai.APIError) as broken:
                 list(arrived)
         assert broken.value.code == "unavailable"
+        answers = [future.result() for future in waiting]
+        assert [answer.status_code for answer in answers] == [503, 503]
+        assert [answer.headers.get("x-should-retry") for answer in answers] == ["false", None]
+        assert {answer.headers["x-task-id"] for answer in answers} == {task["id"] for task in tasks}
+        assert {answer.headers["x-session-id"] for answer in answers} == {"whole"}
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])

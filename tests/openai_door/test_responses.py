@@ -138,6 +138,36 @@ def test_an_earlier_answer_can_be_sent_back_as_it_came(client: openai.OpenAI) ->
     ]
 
 
+def test_an_earlier_answer_can_be_sent_back_by_its_id(client: openai.OpenAI) -> None:
+    """As Vercel's AI SDK does, with a session and without."""
+    first = create(client, "given", "one")
+    named = [{"type": "item_reference", "id": item.id} for item in first.output]
+    said = [{"role": "user", "content": "one"}, {"type": "item_reference", "id": "mcp_c1"}, *named]
+    said.append({"role": "user", "content": "two"})
+    found = json.loads(create(client, "given", said).output_text)
+    assert [part["text"] for part in found["parts"]] == ["two"]
+    assert found["beside"]["openai"]["history"] == [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": first.output_text},
+    ]
+    lost = {"type": "item_reference", "id": f"msg_{uuid.uuid4()}_1"}
+    history = json.loads(create(client, "given", [lost, *said]).output_text)["beside"]["openai"]
+    assert history == {**found["beside"]["openai"], "omitted": 1}
+    foreign = {"type": "item_reference", "id": "rs_of_another_host"}
+    found = json.loads(create(client, "given", [foreign, *said], previous_response_id=first.id).output_text)
+    assert [part["text"] for part in found["parts"]] == ["two"]
+    assert found["beside"] is None, "the session knows it"
+
+
+def test_items_that_are_no_messages_may_look_as_they_like(client: openai.OpenAI) -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "hm"}], "summary": []}
+    odd = {"type": "never_heard_of", "role": "king", "content": 7}
+    said = [{"role": "user", "content": "one"}, thought, odd, {"role": "assistant", "content": "hi"}]
+    found = json.loads(create(client, "given", [*said, {"role": "user", "content": "two"}]).output_text)
+    assert [part["text"] for part in found["parts"]] == ["two"]
+    assert [one["content"] for one in found["beside"]["openai"]["history"]] == ["one", "hi"]
+
+
 # Going on
 
 

@@ -91,6 +91,30 @@ async def test_one_that_is_not_due_is_not_made(store: Store) -> None:
     assert [one.time for one in await store.read_checkpoints(0, 10)] == [1000, 2000]
 
 
+async def test_one_of_the_future_does_not_keep_others_from_being_made(store: Store) -> None:
+    assert await store.make_checkpoint(Maker(2**50), 500) is not None
+    assert await store.make_checkpoint(Maker(2000), 1500) is not None
+    assert await store.make_checkpoint(Maker(2000), 1500) is None
+
+
+async def test_all_that_is_stored_of_a_task_is_read_with_its_place(store: Store) -> None:
+    await store.commit([creation("t"), creation("u")])
+    await store.commit([addition("t", entry(2), entry(2, 1))])
+    await store.commit([addition("t", entry(3))])
+    found = []
+    after: tuple[int, int] | None = None
+    while some := await store.read_segments("t", after, 1):
+        found += some
+        after = some[-1][:2]
+    read = [one for segment in found for one in segment.entries]
+    assert read == await store.read_entries("t", -1, 10, wire=False)
+    assert read[-3:] == [entry(2), entry(2, 1), entry(3)]
+    assert all(segment.fits for segment in found)
+    assert all(segment[:2] == segment.entries[-1][:2] for segment in found)
+    assert await store.read_segments("t", None, 10) == found
+    assert await store.read_segments("none", None, 10) == []
+
+
 async def test_one_that_cannot_be_sealed_leaves_nothing(store: Store) -> None:
     await store.commit([creation("t")])
 

@@ -107,6 +107,8 @@ async def test_a_key_that_is_retired_has_no_private_part_any_more(store: Store) 
     assert not await store.retire_key("agent", "old", 6000)
     assert not await store.add_key(key("old"), "new", UNTIL)
     assert await store.read_identities(after.version) == Changes(after.version, [], [])
+    assert await store.retire_key("agent", "old", 4000)
+    assert [one.retired for one in (await store.read_identities(after.version)).keys] == [4000]
 
 
 async def test_of_many_that_replace_a_key_at_once_one_does(store: Store) -> None:

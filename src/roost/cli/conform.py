@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from roost.conform.target import Options
 
 CANNOT_JUDGE = 2
-RESTART_S = 60.0
 
 Where = Annotated[str, typer.Argument(metavar="[URL]", show_default=False, help="Of a host, an agent, or a card.")]
 ExecutorUrl = Annotated[
@@ -45,9 +42,12 @@ Format = Annotated[
     typer.Option("--report-format", metavar="LIST", show_default=False, help="markdown, junit, json, html."),
 ]
 Out = Annotated[
-    Path | None,
+    str,
     typer.Option(
-        "--report-out", metavar="PATH", show_default=False, help="A folder, or a file name without its ending."
+        "--report-out",
+        metavar="PATH",
+        show_default=False,
+        help="A folder (PATH/, or for several reports), or a file name without its ending.",
     ),
 ]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="PATTERN", help="Only these checks; repeatable.")]
@@ -76,10 +76,20 @@ AgentHints = Annotated[
 ]
 Receiver = Annotated[
     str,
-    typer.Option("--receiver", metavar="HOST[:PORT]", help="Of this machine, where the host can reach a webhook."),
+    typer.Option(
+        "--receiver",
+        metavar="HOST[:PORT]",
+        show_default=False,
+        help="Of this machine, where the host can reach a webhook; 127.0.0.1 for a host on this machine.",
+    ),
+]
+TenantId = Annotated[
+    str,
+    typer.Option("--tenant-id", metavar="TENANT", show_default=False, help="In every message: whose tasks are made."),
 ]
 AnyHost = Annotated[
-    bool, typer.Option("--any-host", help="Call interfaces on other hosts than the card's, with the token.")
+    bool,
+    typer.Option("--any-host", help="Call interfaces on other hosts than the card's, or without TLS, with the token."),
 ]
 Restart = Annotated[
     str,
@@ -96,14 +106,15 @@ def conform(
     token: Token = "",
     token_b: TokenB = "",
     report_format: Format = "",
-    report_out: Out = None,
+    report_out: Out = "",
     only: Only = None,
     skip: Skip = None,
     level: Level = "beyond",
     timeout: Timeout = 10.0,
     profile: Profile = "",
     agent_hints: AgentHints = "",
-    receiver: Receiver = "127.0.0.1",
+    receiver: Receiver = "",
+    tenant_id: TenantId = "",
     any_host: AnyHost = False,
     restart: Restart = "",
     show: List = False,
@@ -114,13 +125,17 @@ def conform(
     Exit code 0: all that was judged holds. 1: something does not. 2: it cannot be judged.
     """
     from roost.conform.reports import FORMATS
+    from roost.conform.restart import restarting
+    from roost.conform.runner import PATIENCE
     from roost.conform.target import Options
 
     _check_choices(level, profile)
     formats = [name.strip() for name in report_format.split(",") if name.strip()]
     if unknown := [name for name in formats if name not in FORMATS]:
         raise Failed(f"{unknown[0]!r} is no format of a report: there are {', '.join(FORMATS)}", CANNOT_JUDGE)
-    if formats and report_out is None and len(formats) > 1:
+    if as_json and not report_out:
+        formats = [name for name in formats if name != "json"]
+    if len(formats) + as_json > 1 and not report_out:
         raise Failed("several reports need a place: give --report-out", CANNOT_JUDGE)
     if show:
         _list(only or [], skip or [], level)
@@ -136,13 +151,14 @@ def conform(
         hints=None,
         timeout=timeout,
         receiver=receiver,
+        tenant_id=tenant_id,
         any_host=any_host,
         only=only or [],
         skip=skip or [],
         level=level.upper(),
-        restart=_restarting(restart, where) if restart else None,
+        restart=restarting(restart, where, timeout * PATIENCE) if restart else None,
     )
-    report = _judged(options, agent_hints, quiet=as_json or (bool(formats) and report_out is None))
+    report = _judged(options, agent_hints, quiet=as_json or (bool(formats) and not report_out))
     _write(report, formats or (["markdown"] if report_out else []), report_out)
     if as_json:
         print(FORMATS["json"][1](report), end="")
@@ -173,8 +189,8 @@ def _judged(options: Options, agent_hints: str, *, quiet: bool) -> Report:
 
     try:
         if agent_hints:
-            text = agent_hints if agent_hints.lstrip().startswith("{") else Path(agent_hints).read_text()
-            options.hints = read_hints(text)
+            written = agent_hints.lstrip().startswith("{")
+            options.hints = read_hints(agent_hints if written else Path(agent_hints).read_bytes())
         with _Progress(quiet) as progress:
             report = asyncio.run(judge(options, progress.tell))
     except Unjudged as error:
@@ -229,16 +245,18 @@ def _lines(result: Result) -> list[str]:
     return lines
 
 
-def _write(report: Report, formats: list[str], out: Path | None) -> None:
+def _write(report: Report, formats: list[str], out: str) -> None:
     from roost.conform.reports import FORMATS
 
+    place = Path(out)
+    folder = out.endswith("/") or len(formats) > 1 or place.is_dir()
     for name in formats:
         ending, write = FORMATS[name]
         text = write(report)
-        if out is None:
+        if not out:
             print(plain(text) if name == "markdown" else text, end="")
             continue
-        file = out / f"conform{ending}" if out.is_dir() else out.with_name(out.name.removesuffix(ending) + ending)
+        file = place / f"conform{ending}" if folder else place.with_name(place.name.removesuffix(ending) + ending)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
@@ -255,26 +273,3 @@ def _list(only: list[str], skip: list[str], level: str) -> None:
         for one in every(only, skip, level.upper())
     ]
     table(("check", "bindings", "level", "section", "what it wants"), rows)
-
-
-def _restarting(command: str, url: str) -> Callable[[], Awaitable[None]]:
-    """Runs the user's command, then waits until the card is served again."""
-    import httpx
-
-    from roost.conform.target import card_url
-
-    async def restart() -> None:
-        process = await asyncio.create_subprocess_shell(command, stdin=asyncio.subprocess.DEVNULL)
-        if await process.wait():
-            raise OSError(f"`{command}` ended with {process.returncode}")
-        end = time.monotonic() + RESTART_S
-        async with httpx.AsyncClient(verify=False, trust_env=False) as http:  # noqa: S501
-            while time.monotonic() < end:
-                try:
-                    await http.get(card_url(url))
-                    return
-                except httpx.HTTPError:
-                    await asyncio.sleep(0.1)
-        raise OSError("no card was served after it")
-
-    return restart

@@ -14,14 +14,14 @@ import typer
 
 from roost.cli.errors import USAGE, Failed
 from roost.cli.options import Json
-from roost.cli.output import json_line, one_line
-from roost.cli.store import with_store
+from roost.cli.output import json_line, note, one_line
+from roost.cli.store import me, with_store
 from roost.engine.ports import Store
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
 if TYPE_CHECKING:
-    from roost.evidence.checkpoint import Statement
+    from roost.evidence.bundle import Counts
     from roost.evidence.export_selection import Selection
     from roost.evidence.verify import Verdict
 
@@ -83,6 +83,8 @@ def export(
     """
     if bool(tasks) == bool(since):
         raise Failed("say which tasks: their ids, or --since", USAGE)
+    if tasks and agent:
+        raise Failed("--agent goes with --since, and not with ids of tasks", USAGE)
     counts = None
     with _written(out) as file:
         if url:
@@ -96,6 +98,8 @@ def export(
     elif out != Path("-"):
         told = f", {counts.tasks} tasks, {counts.events} events" if counts else ""
         print(f"{out} holds the bundle, {size:,} bytes{told}")
+    if raised := _to_raise(size, counts):
+        note(f"it is larger than `roost evidence verify` takes by default: {' '.join(raised)}")
 
 
 def verify(
@@ -125,18 +129,21 @@ def verify(
             json_line(encode({"outcome": "unjudged", "why": str(error)}))
             raise typer.Exit(UNJUDGED) from None
         raise Failed(f"it cannot be judged: {error}", UNJUDGED) from None
+    outcome = "invalid" if not verdict.valid else "unjudged" if verdict.unjudged else "valid"
     if as_json:
-        json_line(encode({"outcome": "valid" if verdict.valid else "invalid", **_plain(verdict)}))
+        why = {"why": verdict.unjudged} if outcome == "unjudged" else {}
+        json_line(encode({"outcome": outcome, **why, **_plain(verdict)}))
     else:
         for line in _lines(verdict, trust is not None):
             print(one_line(line))
-    raise typer.Exit(0 if verdict.valid else 1)
+    raise typer.Exit({"valid": 0, "invalid": 1, "unjudged": UNJUDGED}[outcome])
 
 
 def _plain(verdict: Verdict) -> dict[str, object]:
     from msgspec import to_builtins
 
     plain: dict[str, object] = to_builtins(verdict)
+    del plain["unjudged"]
     return plain
 
 
@@ -153,10 +160,16 @@ def _lines(verdict: Verdict, trust: bool) -> Iterator[str]:
     else:
         yield "no signature holds"
     if verdict.checkpoint:
-        yield f"agrees with checkpoint {verdict.checkpoint}, which you hold"
+        told = f"{verdict.proven} of {counts.tasks} tasks are proven in it or before it, as they were then"
+        yield f"agrees with checkpoint {verdict.checkpoint}, which you hold: {told}"
     if verdict.redacted:
         yield "redacted: without the content no link can be computed; order, digests and heads are as they were signed"
-    yield "valid" if verdict.valid else "not valid"
+    if not verdict.valid:
+        yield "not valid"
+    elif verdict.unjudged:
+        yield f"valid in itself, but it cannot be judged by your checkpoint: {verdict.unjudged}"
+    else:
+        yield "valid"
 
 
 def _exported(
@@ -164,57 +177,60 @@ def _exported(
 ) -> Any:
     from roost.cli.keys import keyring
     from roost.evidence.bundle import Limits
-    from roost.evidence.export import Source, TooMuch
+    from roost.evidence.export import Altered, Source, TooMuch
     from roost.evidence.export import export as write
     from roost.evidence.export_selection import NothingFound
+    from roost.identity.audit import AuditLog
     from roost.identity.keys import NoKey
 
     async def work(store: Store, settings: Settings) -> Any:
-        chosen = await _selection(store, tasks, since, agent, redact)
+        chosen = _selection(tasks, since, agent, redact)
         try:
             made = await write(Source(store, keyring(store, settings)), chosen, file, Limits(events=most))
-        except (NothingFound, TooMuch, NoKey) as error:
+        except (NothingFound, TooMuch, Altered, NoKey) as error:
             raise Failed(str(error)) from None
+        await AuditLog(store).did(me(), "evidence.export", chosen.told())
         return made.counts
 
     return with_store(flags, work)
 
 
-async def _selection(store: Store, tasks: list[str], since: str, agent: str, redact: bool) -> Selection:
-    from roost.evidence.checkpoint import read_statement
+def _to_raise(size: int, counts: Counts | None) -> list[str]:
+    """Options of `verify` that such a bundle needs."""
+    events = max(counts.events, counts.tombstones, counts.checkpoints) if counts else 0
+    options = (("--max-bytes", size, SIZE), ("--max-events", events, EVENTS))
+    return [f"{name} {found}" for name, found, most in options if found > most]
+
+
+def _selection(tasks: list[str], since: str, agent: str, redact: bool) -> Selection:
     from roost.evidence.export_selection import Selection, parse_since
     from roost.identity.clock import now_ms
 
     if not since:
         return Selection(tuple(tasks), redact=redact)
-    held = _held(since)
-    if held is not None:
-        stored = await store.read_checkpoints(held.number - 1, 1)
-        if not stored or read_statement(stored[0].statement).signed() != held.signed():
-            raise Failed(f"the store does not have the checkpoint {held.number} of {since}: see `roost evidence audit`")
-        return Selection((), None, held.number, agent, redact)
     try:
-        at, number = parse_since(since, now_ms())
+        at, number, digest = parse_since(_meant(since), now_ms())
     except ValueError as error:
         raise Failed(f"--since: {error}", USAGE) from None
-    return Selection((), at, number, agent, redact)
+    return Selection((), at, number, digest, agent, redact)
 
 
 def _fetch(url: str, token: str, tasks: list[str], since: str, agent: str, redact: bool, file: IO[bytes]) -> None:
     from roost.cli.client import Client
 
-    held = _held(since)
-    since = since if held is None else str(held.number)
-    query = {"task": ",".join(tasks), "since": since, "agent": agent, "redact": "true" if redact else ""}
+    query = {"task": ",".join(tasks), "since": _meant(since), "agent": agent, "redact": "true" if redact else ""}
     Client(url, token).download("/api/v2/admin/evidence", {name: value for name, value in query.items() if value}, file)
 
 
-def _held(since: str) -> Statement | None:
-    """The checkpoint, if it is the name of a file."""
+def _meant(since: str) -> str:
+    """In place of the name of a file, the number and the digest of the checkpoint in it."""
     from roost.cli.evidence_checkpoints import read_held
 
     file = Path(since)
-    return read_held(file) if since and file.is_file() else None
+    if not since or not file.is_file():
+        return since
+    held = read_held(file)
+    return f"{held.number}:{held.digest()}"
 
 
 @contextmanager
@@ -228,6 +244,8 @@ def _written(out: Path) -> Iterator[IO[bytes]]:
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         return
+    if out.is_dir():
+        raise Failed(f"cannot write {out}: it is a directory")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
     except OSError as error:

@@ -107,7 +107,7 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
         try:
             signer_of(held, trusted)
         except BadSignature as error:
-            raise Failed(f"{since}: no key that you gave has signed it: {error}") from None
+            raise Failed(f"it cannot be judged: no key that you gave has signed {since}: {error}", UNJUDGED) from None
 
     async def work(store: Store, settings: Settings) -> Audit:
         stored = [json.decode(key.public) for key in (await store.read_identities(0)).keys if key.agent == EVIDENCE]
@@ -117,14 +117,14 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
         found = with_store(flags, work)
     except Failed as error:
         raise Failed(f"it cannot be judged: {error}", UNJUDGED) from None
+    outcome = "edited" if found.faults else "unjudged" if found.unknown else "sound"
     if as_json:
-        outcome = "sound" if found.sound else "edited"
         blind = {"cannot_detect": BLIND, "anchored": trusted is not None}
         json_line(encode({"outcome": outcome, **to_builtins(found), **blind}))
     else:
         for line in _lines(found, held, anchored=trusted is not None):
             print(one_line(line))
-    raise typer.Exit(0 if found.sound else ERROR)
+    raise typer.Exit({"sound": 0, "edited": ERROR, "unjudged": UNJUDGED}[outcome])
 
 
 def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
@@ -144,10 +144,14 @@ def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
     yield f"signed by {', '.join(found.signers) or 'nobody'}, {anchor}"
     for text in BLIND:
         yield f"not detectable: {text}"
-    if found.sound:
-        yield f"no edit found since checkpoint {held.number} of {held.time}"
-    else:
+    for text in found.unknown:
+        yield f"cannot be judged: {text}; take the host's keys anew: if it is not there, the host did not sign"
+    if found.faults:
         yield f"the journal was edited after checkpoint {held.number} of {held.time}"
+    elif found.unknown:
+        yield f"no edit found, but not all that is newer than checkpoint {held.number} of {held.time} can be judged"
+    else:
+        yield f"no edit found of what checkpoint {held.number} of {held.time} has, nor of what is newer and still there"
 
 
 def read_held(file: Path) -> Statement:

@@ -83,7 +83,10 @@ def _rotate(agent: Agent, overlap: Overlap = "", as_json: Json = False, **flags:
 
 
 def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
-    """End a key that was replaced, before its overlap is over: it neither signs nor verifies any more."""
+    """End a key that was replaced, before its overlap is over: it neither signs nor verifies any more.
+
+    One of @evidence also after that: it goes on being shown, because what it signed is kept.
+    """
 
     async def retire(store: Store, settings: Settings) -> None:
         ring = keyring(store, settings)

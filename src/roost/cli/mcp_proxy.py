@@ -8,6 +8,7 @@ sessions, so the session is opened once more behind the client's back; a host th
 from __future__ import annotations
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -31,6 +32,8 @@ PATH = "/mcp"
 SESSION = "mcp-session-id"
 MOST_REQUESTS = 64
 """At the same time."""
+LAST_ANSWERS_S = 1.5
+"""For the next answer when stdin has ended. Clients wait two seconds for their servers before they kill them."""
 GOODBYE_S = 2.0
 
 Write = Any
@@ -47,6 +50,7 @@ async def serve(http: httpx.AsyncClient, url: str) -> None:
         try:
             async for item in read:
                 await proxy.pass_on(item)
+            await proxy.finish()
         finally:
             await proxy.close()
             await write.aclose()
@@ -81,6 +85,13 @@ class Proxy:
             asking.add_done_callback(lambda done: self._asked(message.id, done))
             if message.method == "initialize":  # all that comes after it is of its session
                 await asyncio.wait([asking])
+
+    async def finish(self) -> None:
+        """Nothing more is asked: what was asked may still be answered."""
+        answered = True
+        while self.requests and answered:
+            asking = [*self.requests.values()]
+            answered = bool((await asyncio.wait(asking, timeout=LAST_ANSWERS_S, return_when=FIRST_COMPLETED))[0])
 
     async def close(self) -> None:
         """The client is gone. Its tasks go on, but for calls of a version where to leave is to cancel."""

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from roost.conform.client import Answer, Client, Event, HttpClient, JSONObject, Stream
+from roost.conform.client import Answer, Client, Event, HttpClient, JSONObject, Stream, limited
 from roost.conform.hints import Hint
-from roost.conform.outcome import Failed, Skipped, Unjudged
+from roost.conform.outcome import Failed, Skipped, Unjudged, shown
 from roost.conform.target import Target
 from roost.protocol.errors import A2AError
 from roost.protocol.states import SETTLED, TERMINAL
@@ -20,6 +20,9 @@ from roost.protocol.types import Task, TaskState
 
 T = TypeVar("T")
 
+BRIEF = 200
+"""Characters of what a host said in the reason of a check that could not be done."""
+STREAMS = ("SendStreamingMessage", "SubscribeToTask")
 POLL_S = 0.1
 SLOW_S = 0.2
 """Work that takes less is over before anything can be seen of it."""
@@ -44,7 +47,9 @@ class Case:
     async def call(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
     ) -> Answer:
-        return await self.client.call(operation, params, headers, token)
+        answer = await self.client.call(operation, params, headers, token)
+        self._check_limit(answer)
+        return answer
 
     async def ok(self, operation: str, params: JSONObject, headers: Headers | None = None) -> JSONObject:
         answer = await self.call(operation, params, headers)
@@ -52,41 +57,50 @@ class Case:
             raise Failed(answer.seen, f"{operation} is answered")
         return answer.result
 
+    async def tried(
+        self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
+    ) -> Answer:
+        """Of a stream its refusal, or its first event."""
+        if operation not in STREAMS:
+            return await self.call(operation, params, headers, token)
+        async with self.stream(operation, params, headers, token) as stream:
+            if stream.refused is not None:
+                return stream.refused
+            event = await anext(stream.events, None)
+            return Answer(event.data if event else {}, None, {}, 200, str(event.data) if event else "an empty stream")
+
     async def refused(
-        self, operation: str, params: JSONObject, *errors: type[A2AError], headers: Headers | None = None
+        self,
+        operation: str,
+        params: JSONObject,
+        *errors: type[A2AError],
+        headers: Headers | None = None,
+        token: str | None = None,
     ) -> Answer:
         """With one of these errors, in the form of the binding."""
-        if operation in ("SendStreamingMessage", "SubscribeToTask"):
-            async with self.stream(operation, params, headers) as stream:
-                answer = await self._refusal(operation, stream, errors)
-        else:
-            answer = await self.call(operation, params, headers)
+        answer = await self.tried(operation, params, headers, token)
         self.is_refusal(answer, operation, *errors)
         return answer
 
     def is_refusal(self, answer: Answer, operation: str, *errors: type[A2AError]) -> None:
-        expected = f"{operation} is refused with {_named(self.client, errors)}"
-        if answer.problem is None:
-            raise Failed(answer.seen, expected)
-        info = answer.problem.info
-        reason = info.get("reason") if info else None
-        for error in errors:
-            if answer.problem.code == self.client.code(error) and reason in (None, error.reason):
-                return
-        raise Failed(answer.seen, expected)
+        if not self.says(answer, *errors):
+            raise Failed(answer.seen, f"{operation} is refused with {_named(self.client, errors)}")
 
-    async def _refusal(self, operation: str, stream: Stream, errors: tuple[type[A2AError], ...]) -> Answer:
-        if stream.refused is not None:
-            return stream.refused
-        async for event in stream.events:
-            raise Failed(event.data, f"{operation} is refused with {_named(self.client, errors)}")
-        raise Failed("an empty stream", f"{operation} is refused with {_named(self.client, errors)}")
+    def says(self, answer: Answer, *errors: type[A2AError]) -> bool:
+        """Whether it is one of these errors."""
+        if answer.problem is None:
+            return False
+        code, info = answer.problem.code, answer.problem.info
+        reason = info.get("reason") if info else None
+        return any(code == self.client.code(error) and reason in (None, error.reason) for error in errors)
 
     @asynccontextmanager
     async def stream(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
     ) -> AsyncIterator[Stream]:
         async with self.client.stream(operation, params, headers, token) as stream:
+            if stream.refused is not None:
+                self._check_limit(stream.refused)
             yield stream
 
     @asynccontextmanager
@@ -115,17 +129,25 @@ class Case:
         if "message" in answer:
             raise Skipped("the agent answers with a message, and makes no task")
         if not isinstance(task, dict) or not isinstance(task.get("id"), str) or not state(task):
-            raise Unjudged(f"SendMessage gave no task: {answer!r:.200}")
+            raise Unjudged(f"SendMessage gave no task: {self._brief(answer)}")
         return {"contextId": "", **task}
 
     async def prepared(self, operation: str, params: JSONObject) -> JSONObject:
         try:
             answer = await self.call(operation, params)
         except Failed as error:
-            raise Unjudged(f"{operation}: {error.observed!s:.200}") from None
+            raise Unjudged(f"{operation}: {self._brief(error.observed)}") from None
         if answer.result is None:
-            raise Unjudged(f"{operation} was refused: {answer.seen[:200]}")
+            raise Unjudged(f"{operation} was refused: {self._brief(answer.seen)}")
         return answer.result
+
+    def _check_limit(self, answer: Answer) -> None:
+        """A host may take no more for now; nothing can be said of it then."""
+        if limited(self.client, answer):
+            raise Unjudged(f"the host limits how often it may be called: {self._brief(answer.seen)}")
+
+    def _brief(self, value: object) -> str:
+        return shown(value, self.target.secrets, BRIEF)
 
     async def ended(self, hint: Hint | None = None) -> JSONObject:
         """A task that is over, the same for all checks on this binding: it does not change any more."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from roost.conform.outcome import Failed
-from roost.conform.wire import Http, Opened, Reply, parsed
-from roost.protocol.errors import A2AError
+from roost.conform.wire import Frame, Http, Reply, parsed
+from roost.protocol.errors import A2AError, TooManyRequests, Unauthenticated
 from roost.protocol.types import AgentInterface
 
 JSONObject = dict[str, Any]
@@ -129,6 +129,10 @@ class HttpClient(Client):
     @abstractmethod
     def event(self, data: bytes) -> JSONObject: ...
 
+    def refusal(self, reply: Reply) -> Answer | None:
+        """Of an event that is an error."""
+        return None
+
     content_type = "application/json"
 
     async def call(
@@ -154,7 +158,10 @@ class HttpClient(Client):
         async with self.http.open(method, url, sent, body) as opened:
             kind = str(opened.headers.get("content-type", "")).partition(";")[0].strip().lower()
             if opened.status == 200 and kind != "application/json" and kind != "application/a2a+json":
-                yield Stream(None, self._events(opened), kind)
+                frames = opened.frames()
+                first = await anext(frames, None)
+                refused = self.refusal(Reply(opened.status, opened.headers, first.data)) if first else None
+                yield Stream(refused, _nothing() if refused else self._events(first, frames), kind)
             else:
                 answer = self.answer(await opened.reply())
                 if answer.problem is None:
@@ -169,8 +176,10 @@ class HttpClient(Client):
     @abstractmethod
     def place(self, path: str) -> str: ...
 
-    async def _events(self, opened: Opened) -> AsyncIterator[Event]:
-        async for frame in opened.frames():
+    async def _events(self, first: Frame | None, frames: AsyncIterator[Frame]) -> AsyncIterator[Event]:
+        if first is not None:
+            yield Event(first.id, self.event(first.data))
+        async for frame in frames:
             yield Event(frame.id, self.event(frame.data))
 
     def _all(self, headers: Mapping[str, str | None] | None, token: str | None, body: bytes | None) -> dict[str, str]:
@@ -210,6 +219,10 @@ class JsonRpc(HttpClient):
         return Answer(
             None, Problem(error["code"], str(error.get("message", "")), details), headers, reply.status, reply.seen()
         )
+
+    def refusal(self, reply: Reply) -> Answer | None:
+        body = parsed(reply.body, "a JSON-RPC response in an event")
+        return self.answer(reply) if isinstance(body, dict) and "error" in body else None
 
     def event(self, data: bytes) -> JSONObject:
         body = parsed(data, "a JSON-RPC response in an event")
@@ -281,6 +294,16 @@ class Rest(HttpClient):
 
     def code(self, error: type[A2AError]) -> int | str:
         return error.http
+
+
+def limited(client: Client, answer: Answer) -> bool:
+    """Whether the host takes no more for now."""
+    code = None if answer.problem is None else answer.problem.code
+    return answer.status == 429 or code == client.code(TooManyRequests)
+
+
+def unauthenticated(client: Client, answer: Answer) -> bool:
+    return answer.status == 401 or (answer.problem is not None and answer.problem.code == client.code(Unauthenticated))
 
 
 def _query(value: object) -> str:

@@ -34,14 +34,13 @@ class Grpc(Client):
     def __init__(self, interface: AgentInterface, token: str, limit: float, secure: bool) -> None:
         super().__init__(interface, token)
         self.limit = limit
-        place = interface.url.partition("://")[2].rstrip("/") or interface.url
         options = [("grpc.max_receive_message_length", MAX_BODY), ("grpc.use_local_subchannel_pool", 1)]
         if secure or interface.url.startswith(("https:", "grpcs:")):
             own = os.environ.get("SSL_CERT_FILE")
             roots = Path(own).read_bytes() if own else None
-            self.channel = grpc.aio.secure_channel(place, grpc.ssl_channel_credentials(roots), options)
+            self.channel = grpc.aio.secure_channel(place(interface.url), grpc.ssl_channel_credentials(roots), options)
         else:
-            self.channel = grpc.aio.insecure_channel(place, options)
+            self.channel = grpc.aio.insecure_channel(place(interface.url), options)
 
     def code(self, error: type[A2AError]) -> int | str:
         return error.grpc
@@ -69,7 +68,7 @@ class Grpc(Client):
         except TypeError as error:
             raise NoAnswer(str(error), "a protobuf message of the method's type") from None
         found: JSONObject = MessageToDict(answer)
-        return Answer(found, None, {}, 0, str(found)[:4000])
+        return Answer(found, None, {}, 0, str(found))
 
     @asynccontextmanager
     async def stream(
@@ -134,7 +133,12 @@ class Grpc(Client):
         raw = trailers.get(DETAILS)
         if isinstance(raw, bytes):
             details = _details(raw)
-        return Answer(None, Problem(code.name, text, details), {}, 0, f"{code.name}: {text} {details}"[:4000])
+        return Answer(None, Problem(code.name, text, details), {}, 0, f"{code.name}: {text} {details}")
+
+
+def place(url: str) -> str:
+    """host:port, of that or of a URL."""
+    return url.rpartition("://")[2].strip("/").partition("/")[0]
 
 
 def _details(raw: bytes) -> list[JSONObject]:

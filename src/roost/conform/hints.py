@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from roost.conform.outcome import Unjudged
 
@@ -14,10 +15,11 @@ TCK = "tck"
 
 
 class Hint(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A message that makes the agent do something: the beginning of its id, its text, or both."""
+    """A message that makes the agent do something: the beginning of its id, its text, its metadata."""
 
     message_id: str = ""
     text: str = "Hello from roost conform"
+    metadata: dict[str, Any] = {}
 
     def message(self, **more: Any) -> dict[str, Any]:
         prefix = f"{self.message_id}-" if self.message_id else ""
@@ -25,6 +27,7 @@ class Hint(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
             "messageId": f"{prefix}{uuid.uuid4()}",
             "role": "ROLE_USER",
             "parts": [{"text": self.text}],
+            **({"metadata": self.metadata} if self.metadata else {}),
             **more,
         }
 
@@ -40,6 +43,12 @@ class Hints(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     chunks: Hint | None = None
     artifact: Hint | None = None
     direct: Hint | None = None
+
+    def of_tenant(self, tenant_id: str) -> Hints:
+        """The same messages, which say whose they are."""
+        metadata = {"tenant_id": tenant_id}
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Hints(**{name: replace(hint, metadata=metadata) for name, hint in found.items() if hint is not None})
 
 
 PROFILES = {
@@ -67,8 +76,8 @@ def profile_of(card: dict[str, Any]) -> str:
     return TCK if any(isinstance(word, str) and word.lower() == TCK for word in words) else "plain"
 
 
-def read_hints(text: str) -> Hints:
+def read_hints(text: str | bytes) -> Hints:
     try:
         return msgspec.json.decode(text, type=Hints)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unjudged(f"these are no hints: {error}") from None

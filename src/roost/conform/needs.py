@@ -8,12 +8,11 @@ CAPABILITIES = ("streaming", "pushNotifications", "extendedAgentCard")
 EXTENSION = "ext:"
 
 STREAM_RESUME = "urn:roost:a2a:stream-resume:v1"
-_SANDBOX = "https://agentic-sandbox.aiwg.io/extensions/"
-IDEMPOTENCY = f"{_SANDBOX}idempotency/v1"
-HITL_PROMPT = f"{_SANDBOX}hitl-prompt/v1"
-MULTI_TENANT = f"{_SANDBOX}multi-tenant/v1"
-RUNTIME = f"{_SANDBOX}runtime/v1"
-PTY = f"{_SANDBOX}pty-extensions/v1"
+SANDBOX = "https://agentic-sandbox.aiwg.io/extensions/"
+IDEMPOTENCY = f"{SANDBOX}idempotency/v1"
+HITL_PROMPT = f"{SANDBOX}hitl-prompt/v1"
+RUNTIME = f"{SANDBOX}runtime/v1"
+PTY = f"{SANDBOX}pty-extensions/v1"
 
 
 def missing(target: Target, need: str) -> str | None:
@@ -32,6 +31,9 @@ def missing(target: Target, need: str) -> str | None:
         "token-b": None if target.options.token_b else "no --token-b was given, for a second caller",
         "signatures": None if target.document.get("signatures") else "the card is not signed",
         "two bindings": None if len(target.clients) > 1 else "the card names one binding that can be judged",
+        SANDBOX: None
+        if any(uri.startswith(SANDBOX) for uri in target.extensions())
+        else "the card declares no extension of agentic-sandbox",
         "0.3": None if target.legacy else "the card names no interface of A2A 0.3",
         "restart": None
         if target.options.restart

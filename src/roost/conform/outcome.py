@@ -87,14 +87,14 @@ class Report(Struct, rename="camel"):
         return 2 if self.count(Outcome.ERROR) or not self.count(Outcome.PASSED) else 0
 
 
-def shown(value: object, secrets: Iterable[str] = ()) -> str:
-    """As text, bounded, and without what must not be in a report."""
+def shown(value: object, secrets: Iterable[str] = (), longest: int = LONGEST) -> str:
+    """As text, without what must not be in a report, and only then cut: half of a secret would not be known as one."""
     text = value if isinstance(value, str) else _json(value)
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "***")
-    text = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text[: LONGEST + 1])
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        for form in {secret, json.dumps(secret)[1:-1]}:
+            text = text.replace(form, "***")
+    text = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text[: longest + 1])
+    return text if len(text) <= longest else f"{text[:longest]} ..."
 
 
 def _json(value: Any) -> str:

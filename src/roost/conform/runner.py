@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 from roost.conform.case import Case
 from roost.conform.check import ALL, Check, every
-from roost.conform.client import Client
-from roost.conform.needs import missing
-from roost.conform.outcome import Failed, Outcome, Report, Result, Skipped, Unjudged, shown
+from roost.conform.client import Client, unauthenticated
+from roost.conform.needs import missing, secured
+from roost.conform.outcome import Failed, Outcome, Report, Result, Skipped, Unjudged, Verdict, shown
 from roost.conform.target import Options, Target
 
 PATIENCE = 6
 """A check may take so many times as long as one request."""
+
+OPEN = ("card", "signatures", "auth")
+"""Surfaces that can be judged without a credential."""
 
 INTERNAL = "the check itself broke: "
 
@@ -42,12 +45,23 @@ async def _judged(target: Target, progress: Progress) -> Report:
         if target.client(binding) is None:
             concerned = sum(binding in check.bindings for check in checks)
             results.append(_absent(target, binding, concerned))
+    results += [_unjudged(binding, "a second interface", reason) for binding, reason in target.second]
+    locked: bool | None = None if not options.token else False
     for done, (check, client) in enumerate(plan, 1):
+        if check.surface not in OPEN and locked is None and (secured(target) or check.surface != "first"):
+            locked = await _locked(target)
+        if check.surface not in OPEN and locked:
+            continue
         result = await _run(target, check, client)
         results.append(result)
         progress(result, done, len(plan))
+    if locked:
+        result = _left_out(sum(check.surface not in OPEN for check, _ in plan))
+        results.append(result)
+        progress(result, len(plan), len(plan))
     names = [client.name for client in target.clients]
-    return Report(target.url, str(target.document.get("name", "")), names, target.profile, results, target.notes)
+    agent, url, *notes = (shown(text, target.secrets) for text in (target.agent, target.url, *target.notes))
+    return Report(url, agent, names, target.profile, results, notes)
 
 
 def _clients(target: Target, check: Check) -> list[Client]:
@@ -59,8 +73,27 @@ def _clients(target: Target, check: Check) -> list[Client]:
 def _absent(target: Target, binding: str, concerned: int) -> Result:
     noted = [note for note in target.notes if f"interface {binding} " in note]
     reason = noted[0] if noted else f"the card names no {binding} interface"
-    title = f"{concerned} checks on {binding}"
-    return Result("binding", "binding", binding, title, "5.2", "MUST", Outcome.SKIPPED, reason)
+    return _unjudged(binding, f"{concerned} checks on {binding}", reason)
+
+
+def _unjudged(binding: str, title: str, reason: str) -> Result:
+    return Result("binding", "binding", binding, title, "5.2", "MUST", Outcome.SKIPPED, shown(reason))
+
+
+async def _locked(target: Target) -> bool:
+    """Whether the host asks for a credential; there is none."""
+    if secured(target):
+        return True
+    client = target.clients[0]
+    try:
+        return unauthenticated(client, await client.call("ListTasks", {}))
+    except Verdict:
+        return False  # each check says for itself what is wrong
+
+
+def _left_out(concerned: int) -> Result:
+    reason = "the host asks for a credential: give --token"
+    return Result("token", "auth", "", f"{concerned} checks that take one", "7.4", "MUST", Outcome.ERROR, reason)
 
 
 async def _run(target: Target, check: Check, client: Client) -> Result:
@@ -71,7 +104,7 @@ async def _run(target: Target, check: Check, client: Client) -> Result:
         result.outcome, result.reason = Outcome.SKIPPED, reasons[0]
         return result
     begun = time.monotonic()
-    limit = target.options.timeout * PATIENCE
+    limit = target.options.timeout * PATIENCE * (2 if "restart" in check.needs else 1)
     try:
         async with asyncio.timeout(limit):
             await check.body(Case(target, client))

@@ -8,7 +8,7 @@ from roost.conform.case import valid
 from roost.conform.client import Event, JSONObject
 from roost.conform.outcome import Failed
 from roost.protocol.fold import apply_artifact, apply_status
-from roost.protocol.states import SETTLED, TERMINAL, may_follow
+from roost.protocol.states import PAUSED, SETTLED, TERMINAL, may_follow
 from roost.protocol.types import StreamResponse, Task, TaskState
 
 KINDS = ("task", "message", "statusUpdate", "artifactUpdate")
@@ -78,6 +78,12 @@ def check_end(events: list[Event]) -> None:
         raise Failed(told(events), "nothing after the terminal state")
 
 
+def waits(events: list[Event]) -> bool:
+    """Whether the last that is heard of the task is that it waits."""
+    states = [found for found in map(_state, events) if found is not None]
+    return bool(states) and states[-1] in PAUSED
+
+
 def folded(events: list[Event]) -> Task:
     """The task that a client has who applied all events."""
     task = valid(Task, events[0].data.get("task"), "a Task")
@@ -93,7 +99,7 @@ def folded(events: list[Event]) -> Task:
 
 
 def content(artifacts: Any) -> dict[str, list[Any]]:
-    """By id: adjoining texts are joined, because how they are cut is the host's matter."""
+    """By id: adjoining texts are joined, because how they are cut is the host's matter. So are defaults."""
     found: dict[str, list[Any]] = {}
     for artifact in artifacts or []:
         parts = found.setdefault(artifact.get("artifactId", ""), [])
@@ -101,7 +107,7 @@ def content(artifacts: Any) -> dict[str, list[Any]]:
             if "text" in part and parts and isinstance(parts[-1], str):
                 parts[-1] += part["text"]
             else:
-                parts.append(part.get("text", part))
+                parts.append(part.get("text", {name: value for name, value in part.items() if value != ""}))
     return found
 
 

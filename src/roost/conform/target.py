@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,13 +14,16 @@ from msgspec import Struct
 
 from roost.conform.client import Client, HttpClient, JsonRpc, Rest
 from roost.conform.hints import PROFILES, Hints, profile_of
-from roost.conform.outcome import Failed, Unjudged
+from roost.conform.outcome import Failed, Unjudged, shown
 from roost.conform.wire import Http, Reply
 from roost.protocol.types import AgentInterface
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 MAX_CARD = 1024 * 1024
 KNOWN = ("JSONRPC", "HTTP+JSON", "GRPC")
+PLAIN = ("http:", "grpc:")
+"""Schemes without TLS."""
+MULTI_TENANT = "https://agentic-sandbox.aiwg.io/extensions/multi-tenant/v1"
 
 
 class Options(Struct):
@@ -31,7 +35,8 @@ class Options(Struct):
     profile: str = ""
     hints: Hints | None = None
     timeout: float = 10.0
-    receiver: str = "127.0.0.1"
+    receiver: str = ""
+    tenant_id: str = ""
     any_host: bool = False
     only: list[str] = []
     skip: list[str] = []
@@ -50,21 +55,31 @@ class Target:
         self.legacy: list[AgentInterface] = []
         """Interfaces of A2A 0.3."""
         self.notes: list[str] = []
+        self.second: list[tuple[str, str]] = []
+        """Bindings that are judged at another interface, and the reason to give."""
         self.profile = options.profile
         self.hints = options.hints or Hints()
         self.learned: dict[str, Any] = {}
+        self._credential: dict[str, str] = {}
+        """What the card asks for."""
+
+    async def card(self, **headers: str) -> Reply:
+        return await self.http.fetch("GET", self.url, {"A2A-Version": "1.0", **self._credential, **headers})
 
     async def open(self) -> None:
         """Unjudged if there is no card that could be read."""
         try:
-            self.reply = await self.http.fetch("GET", self.url, {"Accept": "application/json", "A2A-Version": "1.0"})
+            self.reply = await self.card(Accept="application/json")
+            if self.reply.status in (401, 403) and self.options.token:
+                self._credential = {"Authorization": f"Bearer {self.options.token}"}
+                self.reply = await self.card(Accept="application/json")
         except Failed as error:
             raise Unjudged(f"cannot fetch the card: {error.observed}") from None
         if 300 <= self.reply.status < 400:
-            where = self.reply.headers.get("location", "an unnamed place")
-            raise Unjudged(
-                f"{self.url} sends on to {where[:200]}, and nobody is followed: give that URL if it is right"
-            )
+            where = shown(self.reply.headers.get("location", "an unnamed place"), self.secrets, 200)
+            raise Unjudged(f"{self.url} sends on to {where}, and nobody is followed: give that URL if it is right")
+        if self.reply.status == 401 and not self.options.token:
+            raise Unjudged(f"the card at {self.url} is not for everyone: give --token")
         if self.reply.status != 200:
             raise Unjudged(f"there is no card at {self.url}: HTTP {self.reply.status}")
         try:
@@ -77,6 +92,8 @@ class Target:
         self.profile = self.profile or profile_of(found)
         if self.options.hints is None:
             self.hints = PROFILES[self.profile]
+        if self.options.tenant_id:
+            self.hints = self.hints.of_tenant(self.options.tenant_id)
         self._connect(found["supportedInterfaces"])
         if any(client.interface.url.startswith("https:") for client in self.clients):
             await self.http.with_tls()
@@ -90,18 +107,29 @@ class Target:
             binding = interface.protocol_binding
             if interface.protocol_version.startswith("0."):
                 self.legacy.append(interface)
-            elif binding in KNOWN and binding not in [client.name for client in self.clients]:
+            elif not interface.protocol_version.startswith("1."):
+                self.notes.append(f"the interface {binding} of A2A {interface.protocol_version} is not judged")
+            elif binding in KNOWN and self.client(binding) is None:
                 self._add(interface)
+            elif binding in KNOWN:
+                reason = f"of several interfaces {binding} only the first is judged, not {interface.url}"
+                self.second.append((binding, reason))
+                self.notes.append(reason)
+        asked = [MULTI_TENANT] if self.options.tenant_id else []
         for client in self.clients:
-            client.required = self.required()
+            client.required = [*dict.fromkeys([*self.required(), *asked])]
         self.clients.sort(key=lambda client: KNOWN.index(client.name))
 
     def _add(self, interface: AgentInterface) -> None:
-        mine, theirs = urlsplit(self.url).hostname, host_of(interface.url)
-        if mine != theirs and not self.options.any_host:
+        if host_of(interface.url) is None:
             self.notes.append(
-                f"the interface {interface.protocol_binding} is at {theirs}, the card at {mine}: not judged, and no"
-                " token is sent there. If that is right, give --any-host"
+                f"the interface {interface.protocol_binding} is not judged: its url {interface.url} cannot be called"
+            )
+            return
+        if reason := self.barred(interface.url):
+            self.notes.append(
+                f"the interface {interface.protocol_binding} is {reason}: not judged, and no token is sent there. If"
+                " that is right, give --any-host"
             )
             return
         token = self.options.token
@@ -115,7 +143,19 @@ class Target:
             except ImportError:
                 self.notes.append("the interface GRPC is not judged: pip install 'roost[grpc]'")
                 return
-            self.clients.append(Grpc(interface, token, self.options.timeout, self.url.startswith("https:")))
+            secure = self.url.startswith("https:") and not interface.url.lower().startswith(PLAIN)
+            self.clients.append(Grpc(interface, token, self.options.timeout, secure))
+
+    def barred(self, url: str) -> str:
+        """Why no token may go there; empty if it may."""
+        mine, theirs = host_of(self.url), host_of(url)
+        if self.options.any_host:
+            return ""
+        if mine != theirs:
+            return f"at {theirs}, the card at {mine}"
+        if self.url.startswith("https:") and url.lower().startswith(PLAIN):
+            return "without TLS, the card with it"
+        return ""
 
     def client(self, binding: str) -> Client | None:
         return next((client for client in self.clients if client.name == binding), None)
@@ -134,6 +174,11 @@ class Target:
         """Where the card is below."""
         return self.url.partition("/.well-known/")[0]
 
+    @property
+    def agent(self) -> str:
+        """Its name."""
+        return str(self.document.get("name", ""))
+
     def capability(self, name: str) -> bool:
         capabilities = self.document.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(name) is True
@@ -144,6 +189,9 @@ class Target:
         declared = capabilities.get("extensions") if isinstance(capabilities, dict) else None
         entries = declared if isinstance(declared, list) else []
         return {one["uri"]: one for one in entries if isinstance(one, dict) and isinstance(one.get("uri"), str)}
+
+    def interfaces(self) -> list[dict[str, Any]]:
+        return [one for one in self.document["supportedInterfaces"] if isinstance(one, dict)]
 
     def required(self) -> list[str]:
         return [uri for uri, one in self.extensions().items() if one.get("required") is True]
@@ -163,7 +211,8 @@ def card_url(text: str) -> str:
     """Where the card is that is meant: below a host or an agent, if it is not the URL of one."""
     try:
         url = httpx.URL(text)
-    except httpx.InvalidURL as error:
+        _ = urlsplit(text).port
+    except (httpx.InvalidURL, ValueError) as error:
         raise Unjudged(f"{text!r} is not a URL: {error}") from None
     if url.userinfo:
         raise Unjudged("the URL must not hold a password: use --token")
@@ -175,8 +224,18 @@ def card_url(text: str) -> str:
 
 
 def host_of(url: str) -> str | None:
-    """Of a URL, or of host:port as gRPC has it."""
+    """Of a URL, or of host:port as gRPC has it. None if nobody can be called there."""
     try:
-        return urlsplit(url if "://" in url else f"//{url}").hostname
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        return parts.hostname if parts.port != 0 else None
     except ValueError:
         return None
+
+
+def is_here(url: str) -> bool:
+    """Whether that is this machine, by its name for itself."""
+    host = host_of(url) or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

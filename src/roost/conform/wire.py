@@ -8,6 +8,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, NamedTuple
 
 import httpx
@@ -42,14 +43,14 @@ class Reply(NamedTuple):
         return parsed(self.body, f"{expected} (HTTP {self.status}, {self.kind or 'no Content-Type'})")
 
     def seen(self) -> str:
-        return f"HTTP {self.status} {self.kind}\n{self.text[:4000]}"
+        return f"HTTP {self.status} {self.kind}\n{self.text}"
 
 
 def parsed(body: bytes, expected: str) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise Failed(body[:4000].decode("utf-8", "replace"), f"{expected}, and it is not JSON") from None
+        raise Failed(body.decode("utf-8", "replace"), f"{expected}, and it is not JSON") from None
 
 
 class Frame(NamedTuple):
@@ -130,6 +131,7 @@ class Http:
             timeout=httpx.Timeout(self.limit),
             follow_redirects=False,
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # a session would be a credential
             verify=authorities() if self.secure else False,  # they take 50 ms to load
             headers={"Accept-Encoding": "identity", "User-Agent": "roost-conform"},
             limits=httpx.Limits(max_connections=64, keepalive_expiry=IDLE_S),

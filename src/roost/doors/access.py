@@ -96,11 +96,12 @@ class Access:
                 raise self._unauthenticated(request, "scheme", self.schemes_of(profile))
             if not principal.may_call(profile.id):
                 raise self.forbid(request, principal, f"agent:{profile.id}")
-        if TENANT in request.headers:
-            if [name for name, _ in request.fields].count(TENANT) > 1:
-                raise InvalidParams("X-Tenant-Id is there more than once", field="X-Tenant-Id")
-            return principal.within(request.header(TENANT), "X-Tenant-Id")
-        return principal
+        return confined(request, principal)
+
+    def may_use(self, principal: Principal, profile: Profile) -> bool:
+        """What `for_agent` would say to somebody who is known."""
+        takes = not (principal.scheme and profile.schemes) or principal.scheme in profile.schemes
+        return takes and principal.may_call(profile.id)
 
     async def for_scopes(self, request: Head, *scopes: str) -> Principal:
         """Whoever has one of these scopes; a credential is needed even where agents need none."""
@@ -113,9 +114,11 @@ class Access:
 
     async def for_anyone(self, request: Head) -> Principal:
         """Whoever has some credential, or needs none."""
-        if self.open:
+        if self.open and (request.peer is None or request.peer.uid is None):
             return self.local
         principal = await self._caller(request)
+        if principal is None and self.open:
+            return self.local
         if principal is None:
             raise self._unauthenticated(request, "missing", self._all_schemes())
         return principal
@@ -255,6 +258,15 @@ def _refuse_doubles(request: Head) -> None:
     names = [name for name, _ in request.fields]
     if names.count(b"authorization") + names.count(API_KEY) > 1:
         raise Refused("malformed")
+
+
+def confined(request: Head, principal: Principal) -> Principal:
+    """To the tenant that the request chooses, if it does."""
+    if TENANT not in request.headers:
+        return principal
+    if [name for name, _ in request.fields].count(TENANT) > 1:
+        raise InvalidParams("X-Tenant-Id is there more than once", field="X-Tenant-Id")
+    return principal.within(request.header(TENANT), "X-Tenant-Id")
 
 
 def refuse_in_query(request: Request) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from roost.doors.access import Access
+from roost.doors.access import Access, confined
 from roost.doors.evidence import Exports
 from roost.doors.guard import check_content_type
 from roost.doors.http import Request, Response, respond
@@ -176,7 +177,9 @@ class Admin:
 
     async def export_evidence(self, ask: Ask) -> None:
         assert self.exports is not None
-        await self.exports.serve(ask.request, lambda target: self._did(ask, "evidence.export", target))
+        principal = replace(ask.principal, tenants=None) if ADMIN in ask.principal.scopes else ask.principal
+        tenants = confined(ask.request, principal).tenants
+        await self.exports.serve(ask.request, tenants, lambda target: self._did(ask, "evidence.export", target))
 
     # Tasks
 

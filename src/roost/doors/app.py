@@ -128,7 +128,7 @@ class App:
             await self.admin.serve(request)
         elif self.openai is not None and path.startswith(OPENAI_PREFIX):
             await self.openai.serve(request)
-        elif self.mcp is not None and path == MCP_PATH:
+        elif self.mcp is not None and path.removesuffix("/") == MCP_PATH:
             await self.mcp.serve(request)
         elif not await self._host(request):
             if self.root is None:
@@ -225,7 +225,7 @@ class App:
     async def _callable(self, request: Request) -> list[Profile]:
         """The agents that this caller may call."""
         principal = await self.access.for_anyone(request)
-        return [profile for profile in self.profiles if principal.may_call(profile.id)]
+        return [profile for profile in self.profiles if self.access.may_use(principal, profile)]
 
     async def _directory(self, request: Request) -> Response:
         base, terms = self.context.base(request), self.context.cards.terms
@@ -263,11 +263,11 @@ class App:
     def _error(self, request: Request, error: A2AError) -> Response:
         if request.path.startswith(ADMIN_PREFIX):
             return problem(error)
-        if self.openai is not None and _is_openai(request.path):
-            return openai_error(error)
-        if self.mcp is not None and request.path == MCP_PATH:
-            return mcp_refusal(error)
         agent, below = self._place(request.path)
+        if self.openai is not None and (request.path.startswith(OPENAI_PREFIX) or (agent and below == OPENAI_ALIAS)):
+            return openai_error(error)
+        if self.mcp is not None and request.path.removesuffix("/") == MCP_PATH:
+            return mcp_refusal(error)
         if agent and sandbox.claims(request, agent, below):
             return sandbox.dialect_error(request, error, agent)
         if self._is_old(request, agent, below):
@@ -291,11 +291,6 @@ def _is_rpc(request: Request) -> bool:
     place, _, below = request.path.removeprefix("/agents/").partition("/")
     at_agent = request.path.startswith("/agents/") and bool(place) and below in ("", place)
     return request.method == "POST" and (at_agent or "/" in (request.path, request.route))
-
-
-def _is_openai(path: str) -> bool:
-    agents, _, below = path.removeprefix("/").partition("/")
-    return path.startswith(OPENAI_PREFIX) or (agents == "agents" and f"/{below.partition('/')[2]}" == OPENAI_ALIAS)
 
 
 def _only_get(request: Request) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import IO
+from urllib.parse import parse_qsl
 
 from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Headers, Request, Response
-from roost.evidence.export import Source, TooMuch, export
+from roost.evidence.export import Altered, Source, TooMuch, export
 from roost.evidence.export_selection import NothingFound, Selection, parse_since
 from roost.fleet.cards import MAX_AGE_S
 from roost.identity.clock import now_ms
-from roost.identity.keys import Keyring, NoKey, key_set
+from roost.identity.keys import Keyring, NoKey
 from roost.protocol.errors import InvalidParams, TaskNotFound, Unavailable
 
 KEYS_PATH = "/.well-known/evidence-jwks.json"
@@ -23,61 +26,75 @@ PIECE = 64 * 1024
 
 
 class Exports:
-    """One at a time: each is made in a file before it is sent."""
+    """One is made at a time, in a file; then it is sent, at the pace of whoever reads it."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.turn = asyncio.Lock()
 
-    async def serve(self, request: Request, did: Callable[[str], Awaitable[None]]) -> None:
-        """`did` puts it on record, before anything is sent."""
-        selection = _selection(request)
+    async def serve(
+        self, request: Request, tenants: tuple[str, ...] | None, did: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """With the tasks of these tenants; None: of all. `did` puts it on record, before anything is sent."""
+        selection = _selection(request, tenants)
         if self.turn.locked():
             raise Unavailable("another bundle is being made: try again", retry_after=5)
-        async with self.turn:
-            cards, base = self.context.cards, self.context.base(request)
-            served = {profile.id: await cards.document(base, profile.id) for profile in cards.profiles}
-            source = Source(self.context.engine.store, cards.keyring, served)
-            with tempfile.TemporaryFile() as file:
-                try:
-                    await export(source, selection, file)
-                except NothingFound as error:
-                    raise TaskNotFound(str(error)) from None
-                except TooMuch as error:
-                    raise InvalidParams(str(error), field="task" if selection.tasks else "since") from None
-                except NoKey as error:
-                    raise Unavailable(str(error)) from None
-                await did(" ".join(selection.tasks) or f"since {request.query['since']}")
-                size = file.tell()
-                file.seek(0)
-                await _send(request, size, lambda: file.read(PIECE))
+        with tempfile.TemporaryFile() as file:
+            async with self.turn:
+                await self._make(request, selection, file)
+            await did(selection.told())
+            size = file.tell()
+            file.seek(0)
+            await _send(request, size, lambda: file.read(PIECE))
+
+    async def _make(self, request: Request, selection: Selection, file: IO[bytes]) -> None:
+        cards, base = self.context.cards, self.context.base(request)
+        served = {profile.id: await cards.document(base, profile.id) for profile in cards.profiles}
+        try:
+            await export(Source(self.context.engine.store, cards.keyring, served), selection, file)
+        except NothingFound as error:
+            if error.field == "task":
+                raise TaskNotFound(str(error)) from None
+            raise InvalidParams(str(error), field=error.field) from None
+        except TooMuch as error:
+            raise InvalidParams(str(error), field="task" if selection.tasks else "since") from None
+        except Altered as error:
+            raise Unavailable(str(error), retry_after=5) from None
+        except NoKey as error:
+            raise Unavailable(str(error)) from None
 
 
 async def evidence_keys(keyring: Keyring) -> Response:
     headers: Headers = [(b"cache-control", b"public, max-age=%d" % MAX_AGE_S)]
-    return Response(200, key_set(await keyring.evidence_keys()), b"application/jwk-set+json", headers)
+    return Response(200, await keyring.evidence_jwks(), b"application/jwk-set+json", headers)
 
 
-def _selection(request: Request) -> Selection:
+def _selection(request: Request, tenants: tuple[str, ...] | None) -> Selection:
     query = request.query
-    for name in query:
+    given = parse_qsl(request.scope.get("query_string", b"").decode(), keep_blank_values=True)
+    for name, times in Counter(name for name, _ in given).items():
         if name not in FIELDS:
             raise InvalidParams(f"there is no {name[:64]!r}: {', '.join(FIELDS)} are known", field=name[:64])
+        if times > 1:
+            raise InvalidParams(f"{name} is there more than once: several tasks have commas between them", field=name)
     tasks = tuple(item for item in query.get("task", "").split(",") if item)
     if bool(tasks) == ("since" in query):
         raise InvalidParams("say which tasks: `task` with ids, or `since` with a time or a checkpoint", field="task")
+    if tasks and "agent" in query:
+        raise InvalidParams("agent goes with `since`, and not with tasks that are named", field="agent")
     if len(tasks) > MOST_TASKS:
         raise InvalidParams(f"at most {MOST_TASKS} tasks can be named", field="task")
     redact = query.get("redact", "false")
     if redact not in ("", "true", "false", "1", "0"):
         raise InvalidParams("redact is true or false", field="redact")
-    since_ms, checkpoint = None, None
-    if "since" in query:
-        try:
-            since_ms, checkpoint = parse_since(query["since"], now_ms())
-        except ValueError as error:
-            raise InvalidParams(str(error), field="since") from None
-    return Selection(tasks, since_ms, checkpoint, query.get("agent", ""), redact in ("", "true", "1"))
+    chosen = Selection(tasks, agent=query.get("agent", ""), redact=redact in ("", "true", "1"), tenants=tenants)
+    if tasks:
+        return chosen
+    try:
+        since_ms, checkpoint, digest = parse_since(query["since"], now_ms())
+    except ValueError as error:
+        raise InvalidParams(str(error), field="since") from None
+    return chosen._replace(since_ms=since_ms, since_checkpoint=checkpoint, checkpoint_digest=digest)
 
 
 async def _send(request: Request, size: int, read: Callable[[], bytes]) -> None:

@@ -11,12 +11,11 @@ from urllib.parse import unquote
 
 import grpc
 from a2a.types import a2a_pb2 as pb
-from google.protobuf.any_pb2 import Any as AnyDetail
 from google.protobuf.message import Message
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
-from google.rpc.status_pb2 import Status
 
 from roost.doors.context import Context
+from roost.doors.grpc_calls import Calls, received
+from roost.doors.grpc_errors import CLIENT_GONE, Metadata, Servicer, abort
 from roost.doors.grpc_turns import Turns
 from roost.doors.guard import Guard, negotiate_extensions, require_version
 from roost.doors.http import Head
@@ -27,20 +26,14 @@ from roost.doors.rest import last_event_id, refuse_resume
 from roost.doors.sdk import SdkCall, ours
 from roost.engine.hosted import Profile
 from roost.identity.peers import NamesNobody, Peer, certified
-from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, Unauthenticated
+from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams
 
-Servicer = grpc.aio.ServicerContext[Any, Any]
-Metadata = list[tuple[str, str | bytes]]
 Operation = Callable[[SdkCall, Any], Awaitable[bytes]]
 Opening = Callable[[SdkCall, Any], AsyncGenerator[bytes]]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["A2AService"]
 RESUMED = ("SubscribeToTask", "TaskSubscription")
 """With Last-Event-ID; the second is A2A 0.3's."""
-CODES = {code.name: code for code in grpc.StatusCode}
-DETAILS = "grpc-status-details-bin"
-LONGEST = 1000
-"""Of a text in an error: clients take 8 KiB of metadata by default."""
 GONE = 499
 
 
@@ -51,11 +44,12 @@ class GrpcDoor:
     names_agent = "tenant"
     """What a request says which agent with."""
 
-    def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None) -> None:
+    def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None, calls: Calls) -> None:
         self.context = context
         self.guard = guard
         self.requests = requests
         self.root = root
+        self.calls = calls
         self.engine = context.engine
         self.access = context.access
 
@@ -95,22 +89,26 @@ class GrpcDoor:
     def _handlers(
         self, kinds: dict[str, type[Any]], unary: dict[str, Operation], streams: dict[str, Opening]
     ) -> grpc.GenericRpcHandler:
-        """Takes and gives bytes: what cannot be parsed is refused in our form."""
+        """Takes and gives bytes: what cannot be parsed is refused in our form.
+
+        To the library all take streams: so a method begins before the request's message is there.
+        """
         made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, operation in unary.items():
-            made[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, kinds[name], operation))
+            made[name] = grpc.stream_unary_rpc_method_handler(self._unary(name, kinds[name], operation))
         for name, opening in streams.items():
-            made[name] = grpc.unary_stream_rpc_method_handler(self._stream(name, kinds[name], opening))
+            made[name] = grpc.stream_stream_rpc_method_handler(self._stream(name, kinds[name], opening))
         return grpc.method_handlers_generic_handler(self.name, made)
 
     def _unary(self, name: str, kind: type[Any], operation: Operation) -> Any:
         route = f"/{self.name}/{name}"
 
-        async def serve(data: bytes, context: Servicer) -> bytes:
+        async def serve(_: Any, context: Servicer) -> bytes:
             head = head_of(context, route)
             status = GONE
             try:
-                params = parse(kind, data)
+                await self._meet(head)
+                params = parse(kind, await received(context, self.calls.head_s))
                 call = await self._admit(head, self._agent(head, params))
                 answer = await operation(call, params)
                 said = _said(call)
@@ -118,6 +116,8 @@ class GrpcDoor:
                     await context.send_initial_metadata(said)
                 status = 200
                 return answer
+            except CLIENT_GONE:
+                raise
             except Exception as error:
                 refused = ours(error, head)
                 status = refused.http
@@ -131,23 +131,28 @@ class GrpcDoor:
     def _stream(self, name: str, kind: type[Any], opening: Opening) -> Any:
         route = f"/{self.name}/{name}"
 
-        async def serve(data: bytes, context: Servicer) -> None:
+        async def serve(_: Any, context: Servicer) -> None:
             head = head_of(context, route)
             status = GONE
             try:
-                params = parse(kind, data)
+                await self._meet(head)
+                params = parse(kind, await received(context, self.calls.head_s))
                 call = await self._admit(head, self._agent(head, params))
                 if name in RESUMED:
                     call.last_event_id = last_event_id(head)
                 else:
                     refuse_resume(head)
-                async with aclosing(opening(call, params)) as responses:
+                async with self.calls.reading(call.principal) as reader, aclosing(opening(call, params)) as responses:
                     async for response in responses:
+                        reader.is_written_to()
                         if status == GONE:
                             await context.send_initial_metadata(_said(call))
                             status = 200
                         await context.write(response)
+                        reader.has_read()
                 return
+            except CLIENT_GONE:
+                raise
             except Exception as error:
                 refused = ours(error, head)
                 status = status if status == 200 else refused.http
@@ -166,26 +171,28 @@ class GrpcDoor:
     async def _refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
 
+    async def _meet(self, head: Head) -> None:
+        """Only of those who may call anybody here is a message read, and only they are given a place."""
+        if self.access.open:
+            self.guard.check_near(head)
+        await self.access.for_anyone(head)
+        self.calls.begin()
+
     async def _admit(self, head: Head, agent: str | None) -> SdkCall:
         """Who may call this agent, in the version that is spoken here."""
-        access, meter = self.access, self.engine.meter
-        if access.open:
-            self.guard.check_near(head)
+        profile = self._profile(agent)
+        principal = await self.access.for_agent(head, profile)
+        meter = self.engine.meter
         if not meter.idle:
-            meter.check_rate("a2a", "", "", "")
-        profile = await self._profile(head, agent)
-        principal = await access.for_agent(head, profile)
-        if not meter.idle:
-            meter.check_rate("", principal.name, "", profile.id)
+            meter.check_rate("a2a", principal.name, "", profile.id)
         self._check_version(head.header(b"a2a-version").strip())
         negotiate_extensions(head, profile, self.engine.tenancy)
         return SdkCall(head, profile.id, principal, self.context.url)
 
-    async def _profile(self, head: Head, agent: str | None) -> Profile:
+    def _profile(self, agent: str | None) -> Profile:
         lane = None if agent is None else self.engine.runner.lanes.get(agent)
         if lane is not None:
             return lane.hosted.profile
-        await self.access.for_anyone(head)
         if agent is None:
             said = f"{self.names_agent}: name the agent; this host has none that answers without"
             raise InvalidParams(said, field=self.names_agent)
@@ -243,31 +250,3 @@ def _said(call: SdkCall) -> Metadata:
     if call.head.extensions:
         said.append(("a2a-extensions", ", ".join(call.head.extensions)))
     return said
-
-
-async def abort(context: Servicer, error: A2AError, message: str) -> None:
-    """The specification's status, with google.rpc.Status in the trailers."""
-    code = CODES[error.grpc]
-    message = message[:LONGEST]
-    status = Status(code=code.value[0], message=message, details=_details(error, message))
-    trailers: Metadata = [(DETAILS, status.SerializeToString())]
-    if isinstance(error, Unauthenticated):
-        trailers += [("www-authenticate", challenge) for challenge in error.challenges]
-    await context.abort(code, message, tuple(trailers))
-
-
-def _details(error: A2AError, message: str) -> list[AnyDetail]:
-    metadata = {key: value[:LONGEST] for key, value in (error.metadata or {}).items()}
-    found: list[Message] = [ErrorInfo(reason=error.reason, domain=error.domain, metadata=metadata)]
-    if error.field is not None:
-        violation = BadRequest.FieldViolation(field=error.field[:LONGEST], description=message)
-        found.append(BadRequest(field_violations=[violation]))
-    if error.retry_after is not None:
-        found.append(RetryInfo(retry_delay={"seconds": error.retry_after}))
-    return [_packed(detail) for detail in found]
-
-
-def _packed(detail: Message) -> AnyDetail:
-    made = AnyDetail()
-    made.Pack(detail)
-    return made

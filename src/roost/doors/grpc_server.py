@@ -12,9 +12,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from roost.doors.grpc_calls import Calls, Strangers
+from roost.doors.grpc_errors import CLIENT_GONE
 from roost.doors.grpc_health import Health, Ready
+from roost.identity.roster import Roster
 
 log = logging.getLogger("roost.doors")
+library_log = logging.getLogger("grpc._cython.cygrpc")
 
 PING_MS, PONG_MS = 30_000, 20_000
 """A silent client is asked whether it is there, and has so long to answer; then its calls are over."""
@@ -41,6 +45,7 @@ class Limits(NamedTuple):
     max_head_bytes: int
     max_connections: int
     head_s: float
+    write_s: float
 
 
 class Certificates:
@@ -85,10 +90,12 @@ class GrpcServer:
     """`shared`: other processes of this host listen on the same port."""
 
     def __init__(
-        self, host: str, port: int, limits: Limits, certificates: Certificates | None, *, shared: bool
+        self, host: str, port: int, limits: Limits, certificates: Certificates | None, roster: Roster, *, shared: bool
     ) -> None:
+        library_log.addFilter(_is_news)
         self.loop = asyncio.get_running_loop()
-        self.server = grpc.aio.server(options=_options(limits, shared), maximum_concurrent_rpcs=limits.max_connections)
+        self.calls = Calls(limits.max_connections, limits.head_s, limits.write_s, roster)
+        self.server = grpc.aio.server(interceptors=[Strangers(limits.head_s)], options=_options(limits, shared))
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if certificates is None:
@@ -127,8 +134,13 @@ class GrpcServer:
 
     async def _stopped(self, grace_s: float) -> None:
         if self.health is not None:
-            await self.health.enter_graceful_shutdown()
+            self.health.stop()
         await self.server.stop(grace_s)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """That a client went while it was written to is none."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], CLIENT_GONE)
 
 
 def _options(limits: Limits, shared: bool) -> list[tuple[str, Any]]:

@@ -21,7 +21,7 @@ from roost.doors.rest import (
     serve_stream,
 )
 from roost.engine import push_configs
-from roost.protocol.codec import check_depth, decode, decoder, invalid
+from roost.protocol.codec import check_cost, decode, decoder, invalid
 from roost.protocol.errors import (
     InvalidRequest,
     MethodNotFound,
@@ -89,7 +89,7 @@ async def serve(call: Call) -> None:
 
 
 def envelope_of(body: bytes) -> Envelope:
-    check_depth(body)
+    check_cost(body)
     try:
         envelope = decoder(Envelope)(body)
     except msgspec.ValidationError as error:

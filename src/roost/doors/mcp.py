@@ -24,7 +24,7 @@ from roost.doors.guard import check_content_type
 from roost.doors.http import Request, Response
 from roost.doors.jsonrpc import NO_ID
 from roost.engine.hosted import Profile
-from roost.protocol.codec import check_depth
+from roost.protocol.codec import check_cost
 from roost.protocol.errors import A2AError, MethodNotAllowed, ParseError, RouteNotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -61,14 +61,15 @@ class MCPDoor:
                 " that was not asked for",
                 metadata={"allow": ", ".join(METHODS)},
             )
-        if not context.engine.meter.idle:
-            context.engine.meter.check_rate("", principal.name, "", "")
         if request.method == "DELETE":
             await (await self._opened()).serve(request, principal, b"", None)
             return
         body = await request.body(context.max_body)
         check_content_type(request, body)
-        await (await self._opened()).serve(request, principal, body, _parsed(body))
+        message = _parsed(body)
+        if _is_request(message) and not context.engine.meter.idle:
+            context.engine.meter.check_rate("", principal.name, "", "")
+        await (await self._opened()).serve(request, principal, body, message)
 
     def drain(self) -> None:
         """Calls end with what they know; sessions end after them."""
@@ -103,9 +104,14 @@ def refusal(error: A2AError) -> Response:
     return rpc_error(error, NO_ID)._replace(status=error.http)
 
 
+def _is_request(message: Any) -> bool:
+    """Answers and notifications belong to a request that was counted; without them it could not end."""
+    return not isinstance(message, dict) or {"id", "method"} <= message.keys()
+
+
 def _parsed(body: bytes) -> Any:
     """What the SDK's parsers let pass and no agent could be given, such as half of a surrogate pair, ends here."""
-    check_depth(body)
+    check_cost(body)
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -104,6 +104,10 @@ class AgentCall:
         except Exception:
             log.exception("a call of %s that its client gave up", self.agent)
 
+    def check_credential(self) -> None:
+        if not self.context.access.roster.holds(self.principal):
+            raise Unauthenticated("the credential of this call does not hold any more")
+
     # The work
 
     async def _send(self, message: Message, *, at_once: bool) -> mcp.CallToolResult:
@@ -138,7 +142,7 @@ class AgentCall:
 
     async def _begin(self, message: Message) -> Stream:
         """What is given up on its way in is let in all the same: it may be on record already."""
-        self._check_credential()
+        self.check_credential()
         request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(history_length=0))
         sending = self.engine.stream(self.principal, self.agent, request, self.request.extensions)
         self.beginning = asyncio.get_running_loop().create_task(sending)
@@ -157,6 +161,7 @@ class AgentCall:
         try:
             while (frames := await follower.batch()) is not None:
                 if self.reports and frames:
+                    self.check_credential()
                     await self.asked.session.report_progress(frames[-1].seq, message=_progress(frames))
                 states = [frame.state for frame in frames if frame.state is not None]
                 if states and states[-1] in PAUSED:
@@ -166,13 +171,9 @@ class AgentCall:
             self.engine.release(follower)
 
     async def _read(self) -> Task:
-        self._check_credential()
+        self.check_credential()
         request = GetTaskRequest(id=self.task_id, history_length=0)
         return decoder(Task)(await self.engine.get(self.principal, self.agent, request))
-
-    def _check_credential(self) -> None:
-        if not self.context.access.roster.holds(self.principal):
-            raise Unauthenticated("the credential of this call does not hold any more")
 
     # Questions
 
@@ -202,14 +203,16 @@ class AgentCall:
         return _said(result)
 
     async def _moved(self, task: Task) -> None:
-        """Until somebody else has answered or cancelled, or the host stops."""
+        """Until somebody else has answered or cancelled, the caller's credential ends, or the host stops."""
         stream = await self._subscribed()
         if stream is None or stream.follower is None:
             return
+        self.context.access.watch(stream.follower, self.principal)
         try:
             if decoder(Task)(stream.opening.task or b"").status == task.status:
                 await stream.follower.batch()
         finally:
+            self.context.access.unwatch(stream.follower)
             self.engine.release(stream.follower)
 
     async def _gone_on(self, task: Task) -> Stream | None:
@@ -224,6 +227,7 @@ class AgentCall:
         return None if now.status == task.status else stream._replace(follower=None)
 
     async def _subscribed(self) -> Stream | None:
+        self.check_credential()
         try:
             return await self.engine.subscribe(self.principal, self.agent, SubscribeToTaskRequest(id=self.task_id))
         except UnsupportedOperation:  # it is over

@@ -16,10 +16,10 @@ from sse_starlette.sse import AppStatus
 
 from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Request
-from roost.doors.mcp_tools import ASKED, Tools
+from roost.doors.mcp_tools import ASKED, SESSION, Tools, key_of
 from roost.engine.hosted import Profile
 from roost.identity.principal import Principal
-from roost.protocol.errors import TooManyRequests
+from roost.protocol.errors import InvalidRequest, TooManyRequests
 
 MAX_SESSIONS = 1000
 OWN_SESSIONS = 250
@@ -27,7 +27,6 @@ OWN_SESSIONS = 250
 IDLE_S = 30 * 60.0
 LAST_WORDS_S = 1.0
 """For calls to answer with when the host is told to stop."""
-SESSION = b"mcp-session-id"
 OPENING, CANCELLED = "initialize", "notifications/cancelled"
 INSTRUCTIONS = (
     "Each agent of this host is a tool: give it a text. What it does is a task with an id, which goes on by itself:"
@@ -70,6 +69,8 @@ class Sessions:
         )
         self.held: dict[str, Held] = {}
         """Sessions by their id."""
+        self.opening: dict[asyncio.Task[Any], str] = {}
+        """Principals whose session is not there yet, by the request that opens it."""
         self.served: set[asyncio.Task[Any]] = set()
         """Requests that are not answered to the end."""
         self.ended = asyncio.Event()
@@ -109,8 +110,13 @@ class Sessions:
         method = message.get("method") if isinstance(message, dict) else None
         if method == CANCELLED:
             self._cancelled(request, principal, message.get("params"))
-        elif method == OPENING and SESSION not in request.headers:
+        elif method is not None:
+            self._check_id(request, principal, message.get("id"))
+        serving = asyncio.current_task()
+        assert serving is not None
+        if method == OPENING and SESSION not in request.headers:
             self._check_room(principal)
+            self.opening[serving] = principal.name
         user = AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[]))
         left = [body]
 
@@ -122,24 +128,25 @@ class Sessions:
         async def send(sent: MutableMapping[str, Any]) -> None:
             if sent["type"] == "http.response.start":
                 request.status = sent["status"]
+                self.opening.pop(serving, None)
                 named = {name.lower(): value for name, value in sent["headers"]}
                 self._note(request, principal, named.get(SESSION, request.headers.get(SESSION, b"")).decode("latin-1"))
                 kept = [] if b"cache-control" in named else NOT_KEPT
                 sent = {**sent, "headers": [*sent["headers"], *kept, *request.answer_headers]}
             await request.send(sent)
 
-        serving = asyncio.current_task()
-        assert serving is not None
         self.served.add(serving)
         try:
             await self.manager.handle_request({**request.scope, "user": user, ASKED: request}, receive, send)
         finally:
             self.served.discard(serving)
+            self.opening.pop(serving, None)
 
     def _check_room(self, principal: Principal) -> None:
         old = time.monotonic() - IDLE_S
         self.held = {session: held for session, held in self.held.items() if held.seen > old}
-        if sum(held.principal == principal.name for held in self.held.values()) >= OWN_SESSIONS:
+        own = [*(held.principal for held in self.held.values()), *self.opening.values()].count(principal.name)
+        if own >= OWN_SESSIONS:
             raise TooManyRequests(
                 f"{OWN_SESSIONS} sessions of yours are open: end some with DELETE /mcp", retry_after=60
             )
@@ -156,6 +163,11 @@ class Sessions:
     def _cancelled(self, request: Request, principal: Principal, params: Any) -> None:
         """The SDK stops the call, as it does when a session ends: this is how the call knows which of them it is."""
         asked = params.get("requestId") if isinstance(params, dict) else None
-        call = self.tools.calls.get((request.header(SESSION), str(asked)))
-        if call is not None and call.principal.name == principal.name:
+        call = self.tools.calls.get(key_of(request, principal, asked))
+        if call is not None:
             call.given_up = True
+
+    def _check_id(self, request: Request, principal: Principal, asked: Any) -> None:
+        """The SDK would take the answers and the cancel of one call for the other's."""
+        if key_of(request, principal, asked) in self.tools.calls:
+            raise InvalidRequest("a call of this session with this id is not over: a request needs an id of its own")

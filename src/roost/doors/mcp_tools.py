@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import mcp_types as mcp
 from mcp.server.context import ServerRequestContext
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -27,6 +28,7 @@ from roost.protocol.types import CancelTaskRequest, GetTaskRequest, ListTasksReq
 
 ASKED = "roost.request"
 """Where a scope has our own Request."""
+SESSION = b"mcp-session-id"
 PAGE = 100
 MOST_AGENTS = 100
 """Whose tasks are listed at once."""
@@ -34,6 +36,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client takes as the name of a tool; MCP itself takes more."""
 
 Asked = ServerRequestContext[Any, Any]
+Key = tuple[str, str, mcp.RequestId | None]
 
 
 class TaskTool(NamedTuple):
@@ -46,8 +49,8 @@ class Tools:
         self.context = context
         self.by_name = {name_of(profile.id): profile for profile in profiles}
         self.by_id = {profile.id: profile for profile in profiles}
-        self.calls: dict[tuple[str, str], AgentCall] = {}
-        """Of sessions: by session and request."""
+        self.calls: dict[Key, AgentCall] = {}
+        """Of sessions."""
         self.left: set[asyncio.Task[None]] = set()
         """Calls whose client is gone, and which have something to put away."""
         self.closing = False
@@ -56,7 +59,9 @@ class Tools:
 
     async def list(self, asked: Asked, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
         principal = await self.context.access.for_anyone(_request(asked))
-        names = [name for name, profile in sorted(self.by_name.items()) if self._may_use(principal, profile)]
+        names = [
+            name for name, profile in sorted(self.by_name.items()) if self.context.access.may_use(principal, profile)
+        ]
         cursor = params.cursor if params is not None else None
         if cursor is not None and cursor not in names:
             raise MCPError(mcp.INVALID_PARAMS, "cursor: it is none that this host gave")
@@ -67,10 +72,6 @@ class Tools:
             tools = [*(tool.shown for tool in TASK_TOOLS.values()), *tools]
         more = page[-1] if first + PAGE < len(names) else None
         return mcp.ListToolsResult(tools=tools, next_cursor=more)
-
-    def _may_use(self, principal: Principal, profile: Profile) -> bool:
-        takes = not profile.schemes or principal.scheme in profile.schemes or self.context.access.open
-        return takes and principal.may_call(profile.id)
 
     # What they do
 
@@ -93,16 +94,16 @@ class Tools:
     async def _call_agent(
         self, asked: Asked, request: Request, profile: Profile, params: mcp.CallToolRequestParams
     ) -> Outcome:
-        principal = await self.context.access.for_agent(request, profile)
-        if not self.context.engine.meter.idle:
-            self.context.engine.meter.check_rate("", "", "", profile.id)
+        principal = await self._caller(request, profile)
         given = arguments(AgentArguments, params.arguments)
         call = AgentCall(self.context, asked, request, principal, profile)
-        key = (request.header(b"mcp-session-id"), str(asked.request_id))
-        if key[0]:
+        key = key_of(request, principal, asked.request_id)
+        if SESSION in request.headers and not call.is_modern:
             self.calls[key] = call
         try:
-            return await call.run(given, params)
+            outcome = await call.run(given, params)
+            call.check_credential()
+            return outcome
         except asyncio.CancelledError:
             leaves = asked.protocol_version in MODERN_PROTOCOL_VERSIONS  # there to leave is to cancel
             self._leave(call, cancel=call.given_up or (leaves and not self.closing))
@@ -133,7 +134,7 @@ class Tools:
             profiles = [self._named(wish.agent)]
         else:
             principal = await self.context.access.for_anyone(request)
-            profiles = [profile for profile in self.by_id.values() if self._may_use(principal, profile)]
+            profiles = [profile for profile in self.by_id.values() if self.context.access.may_use(principal, profile)]
             if wish.page_token:
                 raise InvalidParams("pageToken: it is for the tasks of one agent, so name the agent", field="pageToken")
             if len(profiles) > MOST_AGENTS:
@@ -141,7 +142,7 @@ class Tools:
         found: list[tuple[str, Task]] = []
         page = ListTasksResponse()
         for profile in profiles:
-            principal = await self.context.access.for_agent(request, profile)
+            principal = await self._caller(request, profile)
             asking = ListTasksRequest(
                 context_id=wish.context_id,
                 status=wish.status,
@@ -174,9 +175,16 @@ class Tools:
         principal = await self.context.access.for_anyone(request)
         agent = (await self.context.engine.state_of(wish.task_id)).new.scope.agent
         profile = self.by_id.get(agent)
-        if profile is None or not self._may_use(principal, profile):
+        if profile is None or not self.context.access.may_use(principal, profile):
             raise TaskNotFound(metadata={"taskId": wish.task_id})
-        return await self.context.access.for_agent(request, profile), agent
+        return await self._caller(request, profile), agent
+
+    async def _caller(self, request: Request, profile: Profile) -> Principal:
+        """As its agent knows it; one more request to that agent."""
+        principal = await self.context.access.for_agent(request, profile)
+        if not self.context.engine.meter.idle:
+            self.context.engine.meter.check_rate("", "", "", profile.id)
+        return principal
 
     def _named(self, agent: str) -> Profile:
         profile = self.by_id.get(agent) or self.by_name.get(agent)
@@ -220,6 +228,12 @@ TASK_TOOLS = {
         Tools.cancel_task,
     ),
 }
+
+
+def key_of(request: Request, principal: Principal, request_id: object) -> Key:
+    """A call by its caller, session and id, of which 1 and "1" are one, as they are to the SDK."""
+    known_id = as_request_id(request_id)
+    return principal.name, request.header(SESSION), None if known_id is None else coerce_request_id(known_id)
 
 
 def name_of(agent: str) -> str:

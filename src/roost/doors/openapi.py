@@ -108,7 +108,10 @@ ADMIN_QUERIES: dict[str, dict[str, Schema]] = {
     "list_audit": {"before": _COUNT, "limit": _COUNT},
     "export_evidence": {
         "task": {"type": "string", "description": "Ids, comma separated"},
-        "since": {"type": "string", "description": "A time (RFC 3339), or the number of a checkpoint"},
+        "since": {
+            "type": "string",
+            "description": "A time (RFC 3339), an age (7d), or a checkpoint: number or number:digest",
+        },
         "agent": {"type": "string"},
         "redact": {"type": "boolean"},
     },

@@ -28,6 +28,8 @@ Write = Callable[[Any], bytes]
 
 MAX_DEPTH = 90
 """Of a Struct or a Value, in messages: parsers follow a hundred, and up to seven are around it."""
+MAX_WHOLE = 2**53
+"""Larger doubles are not written out as integers: 1e308 would have 309 digits."""
 
 
 class Unfit(ValueError):
@@ -60,10 +62,28 @@ def read(kind: type[T], message: Message) -> T:
 
 def wire(kind: type[Message], data: bytes) -> bytes:
     """What the engine has written as JSON, as protobuf has it; what the message has no field for is left out."""
+    return written(kind, msgspec.json.decode(data))
+
+
+def written(kind: type[Message], value: dict[str, Any]) -> bytes:
     try:
-        return _fields(_writers_of(kind.DESCRIPTOR), msgspec.json.decode(data))
+        return _fields(_writers_of(kind.DESCRIPTOR), value)
     except Unfit as unfit:
         raise UnsupportedOperation(f"This cannot be said in protobuf: {unfit}. HTTP can say it") from None
+
+
+def fitting(kind: type[Message], value: dict[str, Any]) -> dict[str, Any]:
+    """Those fields that protobuf can have."""
+    known = _writers_of(kind.DESCRIPTOR)
+
+    def fits(name: str, item: Any) -> bool:
+        try:
+            known[name](item)
+        except Unfit:
+            return False
+        return True
+
+    return {name: item for name, item in value.items() if name in known and fits(name, item)}
 
 
 def write(message: M, data: bytes) -> M:
@@ -130,7 +150,7 @@ def _value(value: Value) -> Any:
         number = value.number_value
         if not math.isfinite(number):
             raise Unfit(f"{number} is no number in JSON")
-        return int(number) if number.is_integer() else number
+        return int(number) if number.is_integer() and abs(number) <= MAX_WHOLE else number
     if kind == "struct_value":
         return _struct(value.struct_value)
     if kind == "list_value":

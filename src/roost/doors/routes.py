@@ -49,7 +49,7 @@ HOST_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("GET", "/agents/{agent}/.well-known/agent-card.json", "An agent's card"),
     ("GET", "/.well-known/jwks.json", "The keys that sign the cards of all agents"),
     ("GET", "/agents/{agent}/.well-known/jwks.json", "The keys that sign an agent's card"),
-    ("GET", "/.well-known/evidence-jwks.json", "The keys that sign evidence, and those that did"),
+    ("GET", "/.well-known/evidence-jwks.json", "The keys that sign evidence, or did and were not retired by hand"),
     ("GET", "/healthz", "The process lives"),
     ("GET", "/health", "The same"),
     ("GET", "/readyz", "The store writes; says what does not"),

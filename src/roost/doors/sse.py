@@ -22,7 +22,8 @@ HEADERS: Headers = [
     (b"x-accel-buffering", b"no"),
 ]
 IDLE_S = 15.0
-KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n"
+"""Without a blank line: where an id was sent before, httpx-sse makes an event without data of each."""
 LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\u0085\u2028\u2029")
 """No line ends to server-sent events, but to Python's splitlines, and so to every client that reads with httpx."""
 

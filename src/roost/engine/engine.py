@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from roost.engine import idempotency, listing, recovery
@@ -207,11 +208,20 @@ class Engine:
             self.unhold(live)
 
     async def stream(
-        self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str] = ()
+        self,
+        principal: Principal,
+        agent: str,
+        request: SendMessageRequest,
+        extensions: Sequence[str] = (),
+        *,
+        counted: bool = True,
     ) -> Stream:
+        """`counted`: the client is streamed to, and its quota of streams says whether it may be."""
         self._streaming(agent)
-        tenant = confined(self.tenancy, principal, request.message).tenant
-        return await self._placed(principal, tenant, agent, lambda: self._stream(principal, agent, request, extensions))
+        begin = partial(self._stream, principal, agent, request, extensions)
+        if not counted:
+            return await begin()
+        return await self._placed(principal, confined(self.tenancy, principal, request.message).tenant, agent, begin)
 
     async def _stream(
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str]
@@ -331,15 +341,21 @@ class Engine:
         return self.store.shared and live.worker not in (None, self.worker) and live.state not in TERMINAL
 
     async def subscribe(
-        self, principal: Principal, agent: str, request: SubscribeToTaskRequest, last_event_id: int | None = None
+        self,
+        principal: Principal,
+        agent: str,
+        request: SubscribeToTaskRequest,
+        last_event_id: int | None = None,
+        *,
+        counted: bool = True,
     ) -> Stream:
         self._streaming(agent)
         if not self.accepting:
             raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
         live = await self.find(principal, agent, request.id)
+        begin = partial(self._subscribe, live, last_event_id)
         try:
-            tenant = live.new.scope.tenant
-            return await self._placed(principal, tenant, agent, lambda: self._subscribe(live, last_event_id))
+            return await (self._placed(principal, live.new.scope.tenant, agent, begin) if counted else begin())
         finally:
             self.unhold(live)
 

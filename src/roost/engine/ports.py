@@ -431,6 +431,17 @@ class Leaf(NamedTuple):
 PRUNED = -1
 
 
+class Segment(NamedTuple):
+    """Entries that are stored together."""
+
+    seq: int
+    sub: int
+    """What it is found by: the place of its last entry."""
+    fits: bool
+    """The columns that it is found by say what is in it."""
+    entries: list[Entry]
+
+
 class Checkpoint(NamedTuple):
     number: int
     """From 1 on, without gaps."""
@@ -457,7 +468,7 @@ class Checkpoints(Protocol):
     async def make_checkpoint(self, seal: Seal, unless_after: int | None = None) -> Checkpoint | None:
         """All of it or nothing is there, whenever the maker dies. CheckpointBusy if another is at it.
 
-        None, and nothing is written, if the last one was made after that time.
+        None, and nothing is written, if the last one was made after that time. One of the future does not count.
         """
 
     async def read_checkpoints(self, after: int, limit: int) -> list[Checkpoint]:
@@ -474,6 +485,9 @@ class Checkpoints(Protocol):
 
     async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
         """By task id."""
+
+    async def read_segments(self, task_id: str, after: tuple[int, int] | None, limit: int) -> list[Segment]:
+        """All that is stored of a task, wherever it says that it belongs, in the order of (seq, sub)."""
 
 
 class Store(Journal, Leases, Reservations, Cursors, Records, Checkpoints, Identities, Protocol):

@@ -1,10 +1,10 @@
-"""The form of a bundle: a tar.gz that is the same bytes whoever makes it of the same journal.
+"""The form of a bundle: a tar.gz that is the same bytes whoever makes it of the same records, with the same keys.
 
     manifest.json         what the other members are, by digest; canonical JSON
     manifest.json.sig     a detached JWS over it
     keys/jwks.json        the keys of that signature and of the checkpoints
     cards/{agent}.json    the signed cards
-    checkpoints.ndjson    from the first that has a task of the bundle to the newest
+    checkpoints.ndjson    from the first that has a task of the bundle, or was asked for, to the newest
     proofs.ndjson         that a task is in a checkpoint: its leaf, and the path to the root
     tombstones.ndjson     what is left of pruned tasks
     tasks.ndjson          each task: whose it is, how many entries it has, and its head

@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from msgspec.structs import replace
 from roost.engine.ids import timestamp
 from roost.engine.ports import Checkpoint, CheckpointBusy, Checkpoints, Leaf, StoreUnavailable
 from roost.evidence.checkpoint_tree import Tree
-from roost.evidence.keys import CHECKPOINT, check, signature
+from roost.evidence.keys import CHECKPOINT, check, is_signature, signature
 from roost.identity.clock import now_ms
 from roost.identity.keys import Keyring
 from roost.identity.verifying import Jwk
@@ -33,6 +32,8 @@ FORMAT = "roost-checkpoint-1"
 NOTHING = "0" * 64
 """What comes before the first one."""
 MAX_STATEMENT = 4096
+BIG = 2**53
+"""What has no canonical form, from here on."""
 LOOK_S = 30.0
 """How often a host looks whether one is due: another may have made it."""
 
@@ -53,7 +54,7 @@ class Statement(Struct, frozen=True):
     """Leaves."""
     root: str
     previous: str
-    signature: Any
+    signature: dict[str, str]
 
     def signed(self) -> bytes:
         fields = {"number": self.number, "time": self.time, "count": self.count}
@@ -81,8 +82,11 @@ def read_statement(data: bytes) -> Statement:
     wrong = [name for name, kind in _FIELDS.items() if type(said.get(name)) is not kind]
     if wrong or said.keys() != _FIELDS.keys():
         raise BadCheckpoint(f"it is not a checkpoint: look at {', '.join(wrong or sorted(said))}")
-    if said["number"] < 1 or said["count"] < 0 or not all(_DIGEST.fullmatch(said[n]) for n in ("root", "previous")):
+    numbers = 1 <= said["number"] < BIG and 0 <= said["count"] < BIG and said["time"].isascii()
+    if not numbers or not all(_DIGEST.fullmatch(said[name]) for name in ("root", "previous")):
         raise BadCheckpoint("it is not a checkpoint: a number or a digest in it is none")
+    if not is_signature(found["signature"]):
+        raise BadCheckpoint("it is not a checkpoint: its signature is no object of two strings")
     del said["format"]
     return Statement(**said, signature=found["signature"])
 
@@ -103,7 +107,14 @@ async def make(
             tree.add(leaf_line(leaf))
         previous = NOTHING if last is None else read_statement(last.statement).digest()
         number, at = 1 if last is None else last.number + 1, clock()
-        said = Statement(number, timestamp(at * 1000), tree.count, tree.root().hex(), previous, None)
+        if last is not None and last.time > at:
+            log.warning(
+                "checkpoint %d is of the future by this host's clock, now %d ms: the clock was wrong then or is now,"
+                " or the store was edited; checkpoints go on",
+                last.number,
+                last.time - at,
+            )
+        said = Statement(number, timestamp(at * 1000), tree.count, tree.root().hex(), previous, {})
         said = replace(said, signature=await signature(keyring, said.signed(), CHECKPOINT))
         return Checkpoint(number, at, said.line())
 

@@ -13,26 +13,29 @@ from itertools import groupby, pairwise
 import msgspec
 from msgspec import Struct
 
+from roost.engine.ids import timestamp
 from roost.engine.leaves import scope_digest
-from roost.engine.ports import PRUNED, Leaf, Scope, Store, Tombstone
-from roost.evidence.checkpoint import BadCheckpoint, Statement, leaf_line, read_statement, signer_of
+from roost.engine.ports import PRUNED, Checkpoint, Leaf, Scope, Store, Tombstone
+from roost.evidence.checkpoint import BIG, BadCheckpoint, Statement, leaf_line, read_statement, signer_of
 from roost.evidence.checkpoint_tree import Tree
-from roost.evidence.keys import BadSignature
+from roost.evidence.keys import BadSignature, UnknownKey
 from roost.evidence.verify_events import CHANGED, OUT_OF_ORDER
 from roost.evidence.verify_faults import Fault, Faults
 from roost.identity.verifying import Jwk
 from roost.protocol.entries import NO_CHAIN, Entry, link
 
 PAGE = 500
+SEGMENTS = 100
 MOST_NAMED = 1000
-UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError)
-"""What reading raises where somebody has written what is no segment."""
+UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+"""What reading raises where somebody has written what no host writes."""
 
 BLIND = (
-    "entries and tasks that are newer than the newest checkpoint: they may be changed until the next one is made",
+    "what came after the checkpoint that you hold, if the checkpoints after it were removed as well: hold a newer one",
     "what was changed before the checkpoint that you hold was made: it stands for the journal as it was then",
     "what a host never wrote",
     "a task that was removed together with a tombstone like that of a pruned one: it is named as pruned",
+    "what a tombstone says beside whose task it was, its last entry's number and its chain: the state and the times",
     "copies that a host makes of its journal to answer from, and the columns that lists go by",
 )
 """What an audit cannot detect."""
@@ -54,12 +57,14 @@ class Audit(Struct):
     pruned: list[Pruned]
     more_pruned: int
     signers: list[str]
+    unknown: list[str]
+    """Checkpoints from the held one on whose key is not at hand: whose word they are, is not known."""
     faults: list[Fault]
     more: int
 
     @property
     def sound(self) -> bool:
-        return not self.faults
+        return not self.faults and not self.unknown
 
 
 async def audit(store: Store, held: Statement, keys: Sequence[Jwk]) -> Audit:
@@ -73,12 +78,15 @@ class _Auditor:
         self.held = held
         self.keys = keys
         self.faults = Faults()
-        self.result = Audit(0, 0, 0, 0, [], 0, [], [], 0)
+        self.result = Audit(0, 0, 0, 0, [], 0, [], [], [], 0)
 
     async def run(self) -> Audit:
         await self._checkpoints()
-        async for task_id, leaves in _by_task(self.store):
-            await self._task(task_id, leaves)
+        async for task_id, leaves in self._by_task():
+            try:
+                await self._task(task_id, leaves)
+            except UNREADABLE as error:
+                self._fault("journal", f"what is stored of it cannot be read: {error!r}", task=task_id)
         await self._newcomers()
         self.result.faults = self.faults.found
         self.result.more = self.faults.count - len(self.faults.found)
@@ -95,7 +103,7 @@ class _Auditor:
                 if stored.number != number:
                     self._fault(f"checkpoint {number}", "it is missing", expected=str(number), found=str(stored.number))
                     number = stored.number
-                before = await self._checkpoint(stored.number, stored.statement, before)
+                before = await self._checkpoint(stored, before)
                 if stored.number == self.held.number:
                     seen = True
                     if before is None or before.signed() != self.held.signed():
@@ -104,31 +112,42 @@ class _Auditor:
         if not seen:
             self._fault(f"checkpoint {self.held.number}", "it is the one that you hold, and it is missing")
 
-    async def _checkpoint(self, number: int, data: bytes, before: Statement | None) -> Statement | None:
+    async def _checkpoint(self, stored: Checkpoint, before: Statement | None) -> Statement | None:
+        number = stored.number
         at = f"checkpoint {number}"
         self.result.checkpoints += 1
         try:
-            said = read_statement(data)
+            said = read_statement(stored.statement)
         except BadCheckpoint as error:
             self._fault(at, str(error))
             return None
-        try:
-            signer = signer_of(said, self.keys)
-            if signer not in self.result.signers:
-                self.result.signers.append(signer)
-        except BadSignature as error:
-            self._fault(at, f"its signature is not valid: {error}")
+        self._signature(at, said)
+        if _time(stored.time) != said.time:
+            self._fault(at, "it is kept under another time", expected=said.time, found=_time(stored.time))
         if said.number != number:
             self._fault(at, "it says another number", expected=str(number), found=str(said.number))
         if before is not None and said.previous != before.digest():
             self._fault(at, "it names another one before it", expected=before.digest(), found=said.previous)
         tree = Tree()
         async for leaf in _leaves(self.store, number):
-            tree.add(leaf_line(leaf))
+            if _is_leaf(leaf):
+                tree.add(leaf_line(leaf))
         if (tree.count, tree.root().hex()) != (said.count, said.root):
             found = f"{tree.count}, {tree.root().hex()}"
             self._fault(at, "its leaves were changed", expected=f"{said.count}, {said.root}", found=found)
         return said
+
+    def _signature(self, at: str, said: Statement) -> None:
+        try:
+            signer = signer_of(said, self.keys)
+            if signer not in self.result.signers:
+                self.result.signers.append(signer)
+        except UnknownKey as error:
+            # The held one has the digests of those before it: whoever signed them.
+            if said.number >= self.held.number and len(self.result.unknown) < MOST_NAMED:
+                self.result.unknown.append(f"{at}: {error}")
+        except BadSignature as error:
+            self._fault(at, f"its signature is not valid: {error}")
 
     # Tasks
 
@@ -137,13 +156,10 @@ class _Auditor:
         self._in_order(task_id, leaves)
         stored = await self.store.read_task(task_id)
         if stored is None:
-            stone = await self.store.read_tombstone(task_id)
-            if stone is None:
+            if not await self._is_pruned(task_id, leaves):
                 number, leaf = leaves[-1]
                 what = f"the task is gone, with its tombstone: checkpoint {number} has it"
                 self._fault("journal", what, task=task_id, seq=leaf.seq)
-            else:
-                self._tombstone(stone, leaves)
             return
         self._scope(task_id, stored.new.scope, leaves)
         await self._entries(task_id, leaves)
@@ -161,6 +177,12 @@ class _Auditor:
                 what = f"it is not the tenant's, owner's or agent's that checkpoint {number} has"
                 self._fault("journal", what, task=task_id, expected=leaf.scope.hex(), found=found.hex())
                 return
+
+    async def _is_pruned(self, task_id: str, leaves: list[tuple[int, Leaf]]) -> bool:
+        stone = await self.store.read_tombstone(task_id)
+        if stone is not None:
+            self._tombstone(stone, leaves)
+        return stone is not None
 
     def _tombstone(self, stone: Tombstone, leaves: list[tuple[int, Leaf]]) -> None:
         self._scope(stone.task_id, stone.scope, leaves)
@@ -200,21 +222,27 @@ class _Auditor:
                 what = f"checkpoint {number} has another chain: this entry, or one before it, was changed"
                 self._entry(task_id, entry, what, leaf.chain.hex(), chain.hex())
             self.result.newer += place > last
+        if wanted and await self.store.read_task(task_id) is None and await self._is_pruned(task_id, leaves):
+            return
         for (seq, sub), (number, leaf) in sorted(wanted.items()):
             what = f"the entry is gone: checkpoint {number} has it"
             self._fault("journal", what, task=task_id, seq=seq, sub=sub, expected=leaf.chain.hex())
 
     async def _read(self, task_id: str) -> AsyncIterator[Entry]:
-        seq, sub = -1, 0
+        """All that is stored, not only what is found by its place: a host reads some of it in other ways."""
+        after: tuple[int, int] | None = None
         try:
-            while entries := await self.store.read_entries(task_id, seq, PAGE, wire=False, sub=sub):
-                for entry in entries:
-                    yield entry
-                if (entries[-1].seq, entries[-1].sub) <= (seq, sub):
-                    break
-                seq, sub = entries[-1].seq, entries[-1].sub
+            while segments := await self.store.read_segments(task_id, after, SEGMENTS):
+                for segment in segments:
+                    if not segment.fits:
+                        where = f"{segment.seq!r}.{segment.sub!r}"
+                        self._fault("journal", f"a segment is kept as {where}, and that is not it", task=task_id)
+                    for entry in segment.entries:
+                        yield entry
+                after = segments[-1][:2]
         except UNREADABLE as error:
-            self._fault("journal", f"entries after this one cannot be read: {error}", task=task_id, seq=seq, sub=sub)
+            what = f"entries after {after or 'the beginning'} cannot be read: {error}"
+            self._fault("journal", what, task=task_id)
 
     async def _newcomers(self) -> None:
         """Tasks that no checkpoint has: nothing proves them, but their links have to hold."""
@@ -227,6 +255,25 @@ class _Auditor:
                 after = some[-1][0].id
         except UNREADABLE as error:
             self._fault("journal", f"a task after {after or 'the beginning'} cannot be read: {error}")
+
+    async def _by_task(self) -> AsyncIterator[tuple[str, list[tuple[int, Leaf]]]]:
+        """Each task with all its leaves, by number."""
+        kept: list[tuple[int, Leaf]] = []
+        after = ("", 0)
+        while some := await self.store.walk_leaves(after, PAGE):
+            for task_id, group in groupby(some, key=lambda found: found[1].task_id):
+                if kept and kept[0][1].task_id != task_id:
+                    yield kept[0][1].task_id, kept
+                    kept = []
+                kept += [(number, leaf) for number, leaf in group if self._reads(number, leaf)]
+            after = (some[-1][1].task_id, some[-1][0])
+        if kept:
+            yield kept[0][1].task_id, kept
+
+    def _reads(self, number: int, leaf: Leaf) -> bool:
+        if not _is_leaf(leaf):
+            self._fault(f"checkpoint {number}", f"a leaf of it cannot be read: {leaf}")
+        return _is_leaf(leaf)
 
     async def _has_leaf(self, task_id: str) -> bool:
         found = await self.store.walk_leaves((task_id, 0), 1)
@@ -247,16 +294,13 @@ async def _leaves(store: Store, number: int) -> AsyncIterator[Leaf]:
         after = some[-1].task_id
 
 
-async def _by_task(store: Store) -> AsyncIterator[tuple[str, list[tuple[int, Leaf]]]]:
-    """Each task with all its leaves, by number."""
-    kept: list[tuple[int, Leaf]] = []
-    after = ("", 0)
-    while some := await store.walk_leaves(after, PAGE):
-        for task_id, group in groupby(some, key=lambda found: found[1].task_id):
-            if kept and kept[0][1].task_id != task_id:
-                yield kept[0][1].task_id, kept
-                kept = []
-            kept += group
-        after = (some[-1][1].task_id, some[-1][0])
-    if kept:
-        yield kept[0][1].task_id, kept
+def _is_leaf(leaf: Leaf) -> bool:
+    numbers = all(type(number) is int and PRUNED <= number < BIG for number in (leaf.seq, leaf.sub))
+    return numbers and isinstance(leaf.task_id, str)
+
+
+def _time(ms: int) -> str:
+    try:
+        return timestamp(ms * 1000)
+    except (ValueError, ArithmeticError, OSError):
+        return f"{ms} ms"

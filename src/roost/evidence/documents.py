@@ -78,6 +78,8 @@ class Document(NamedTuple):
     """The member that it is about."""
     task: str = ""
     """Of a request about a task: the parameter that is its id."""
+    members: tuple[str, ...] = ()
+    """Of a StreamResponse: which it has. One is right."""
 
 
 class Kept(NamedTuple):
@@ -135,7 +137,8 @@ def _plain(value: Mapping[str, Any]) -> Document | None:
         return Document("agent-card", version, lambda v: Kept("card", NODES[v, "card"]), card=value)
     if isinstance(value.get("tasks"), list):
         return Document("task-list", V10, lambda _: Kept("list", node_of(v10.ListTasksResponse)))
-    return None
+    push = _push(value)
+    return push and Document("push-config", push[0], lambda _: Kept("pushConfig", push[1]), task="taskId")
 
 
 def _wrapped(member: str, value: Mapping[str, Any], inner: Mapping[str, Any]) -> Document:
@@ -146,7 +149,10 @@ def _wrapped(member: str, value: Mapping[str, Any], inner: Mapping[str, Any]) ->
         return Document("send-request", version, lambda v: Kept("request", NODES[v, "send"]), needs="message")
     members = MEMBERS.items()
     return Document(
-        "stream-response", version, lambda v: Shape({name: Member(kept, NODES[v, kept]) for name, kept in members})
+        "stream-response",
+        version,
+        lambda v: Shape({name: Member(kept, NODES[v, kept]) for name, kept in members}),
+        members=tuple(sorted({kept for name, kept in members if value.get(name) is not None})),
     )
 
 
@@ -165,11 +171,16 @@ def _request(method: Any) -> Document | None:
 
 def _response(result: Any) -> Document | None:
     inner = _plain(result) if isinstance(result, dict) else None
-    if inner is not None and inner.name not in ("error", "send-request"):
+    if inner is not None and inner.name not in ("error", "send-request", "push-config"):
         node = inner.node
         card = inner.card
         return Document(
-            "jsonrpc-response", inner.version, lambda v: Rpc("result", node(v)), card=card, extended=card is not None
+            "jsonrpc-response",
+            inner.version,
+            lambda v: Rpc("result", node(v)),
+            card=card,
+            extended=card is not None,
+            members=inner.members,
         )
     kept = _other_result(result)
     return kept and Document("jsonrpc-response", kept[0], lambda _: Rpc("result", Kept("result", kept[1])))
@@ -182,11 +193,18 @@ def _other_result(result: Any) -> tuple[str, Node] | None:
         return V03, Many(v03.PUSH)
     if not isinstance(result, dict):
         return None
-    if "pushNotificationConfig" in result:
+    return _push(result) or ((V10, node_of(v10.TaskPushNotificationConfig)) if "url" in result else None)
+
+
+def _push(value: Mapping[str, Any]) -> tuple[str, Node] | None:
+    """The configuration of a webhook, or a list of them. One that is to be made may be no more than a URL."""
+    if "pushNotificationConfig" in value:
         return V03, v03.PUSH
-    if "configs" in result:
+    if isinstance(value.get("configs"), list):
         return V10, node_of(v10.ListTaskPushNotificationConfigsResponse)
-    return (V10, node_of(v10.TaskPushNotificationConfig)) if "url" in result else None
+    told = any(name in value for name in ("taskId", "task_id", "token", "authentication"))
+    is_push = isinstance(value.get("url"), str) and (told or value.keys() <= {"id", "tenant", "url"})
+    return (V10, node_of(v10.TaskPushNotificationConfig)) if is_push else None
 
 
 def _bare(value: Mapping[str, Any]) -> str | None:

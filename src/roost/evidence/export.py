@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
+from copy import copy
 from hashlib import sha256
 from typing import IO, NamedTuple
 
@@ -15,29 +14,37 @@ from roost._version import VERSION
 from roost.engine.leaves import scope_digest
 from roost.engine.ports import NewTask, Store, Tombstone
 from roost.evidence import bundle
-from roost.evidence.bundle import Counts, Limits, Manifest, Member, Producer, Roots, header, padding
+from roost.evidence.bundle import Counts, Limits, Manifest, Producer, Roots
 from roost.evidence.bundle_canonical import canonical
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.errors import EvidenceError
 from roost.evidence.events import Event, Teller, rfc3339, text, word
+from roost.evidence.export_parts import Parts
 from roost.evidence.export_proofs import MOST_PROVEN, Held, proofs
-from roost.evidence.export_selection import Selection, picked, pruned
+from roost.evidence.export_selection import Picking, Selection, check_since
 from roost.evidence.keys import MANIFEST, signature
 from roost.identity.keys import Keyring
 from roost.protocol.canonical import jcs
 from roost.protocol.entries import Entry
 
-PAGE = 64
-"""Entries that are told before others have their turn."""
-COPY = 1 << 20
+FIRST_PAGE, PAGE = 16, 64
+"""Entries."""
+PAGE_BYTES = 8 << 20
+"""Of entries that are as long as the longest of the page before."""
+WORK = 256 * 1024
+"""Bytes that are told before others have their turn. An entry of more is told in a thread."""
+EACH = WORK // PAGE
+"""What an entry counts beside its bytes."""
 HASH_AT = slice(len(b'{"assaycontenthash":"'), len(b'{"assaycontenthash":"sha256:') + 64)
 """Where an event has its content hash."""
-LEVEL = 1
-"""Of compression: beyond it a bundle takes longer and is hardly smaller."""
 
 
 class TooMuch(Exception):
     """The message says what to do."""
+
+
+class Altered(Exception):
+    """A task was not left alone while it was read."""
 
 
 class Source(NamedTuple):
@@ -48,59 +55,18 @@ class Source(NamedTuple):
 
 
 async def export(source: Source, selection: Selection, out: IO[bytes], limits: Limits = Limits()) -> Manifest:  # noqa: B008
-    """Write the bundle to `out`. NothingFound or TooMuch, and nothing is written, if there is no bundle to make."""
-    with _Parts() as parts:
+    """Write the bundle to `out`. NothingFound, TooMuch or Altered, and nothing is written, if there is none to make."""
+    with Parts() as parts:
         made = _Export(source, selection, limits, parts)
         manifest = await made.collect()
         sealed = jcs(to_builtins(manifest))
         signed = jcs(await signature(source.keyring, sealed, MANIFEST))
-        await asyncio.to_thread(_write, out, sealed, signed, parts)
+        await asyncio.to_thread(parts.write, out, sealed, signed)
     return manifest
 
 
-class _Part:
-    """A member that is being written."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # _Parts closes it
-        self.digest = sha256()
-        self.size = 0
-
-    def add(self, data: bytes) -> None:
-        self.file.write(data)
-        self.digest.update(data)
-        self.size += len(data)
-
-    def line(self, data: bytes) -> None:
-        self.add(data + b"\n")
-
-    def member(self) -> Member:
-        return Member(self.name, self.digest.hexdigest(), self.size)
-
-
-class _Parts:
-    def __init__(self) -> None:
-        self.by_name: dict[str, _Part] = {}
-
-    def __enter__(self) -> _Parts:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for part in self.by_name.values():
-            part.file.close()
-
-    def __getitem__(self, name: str) -> _Part:
-        if name not in self.by_name:
-            self.by_name[name] = _Part(name)
-        return self.by_name[name]
-
-    def in_order(self) -> list[_Part]:
-        return sorted(self.by_name.values(), key=lambda part: bundle.order(part.name))
-
-
 class _Export:
-    def __init__(self, source: Source, selection: Selection, limits: Limits, parts: _Parts) -> None:
+    def __init__(self, source: Source, selection: Selection, limits: Limits, parts: Parts) -> None:
         self.store, self.keyring, self.cards = source
         self.selection = selection
         self.limits = limits
@@ -112,21 +78,22 @@ class _Export:
 
     async def collect(self) -> Manifest:
         agents: set[str] = set()
-        for name in bundle.LINES:
-            self.parts[name].add(b"")
-        async for new in picked(self.store, self.selection):
+        await check_since(self.store, self.selection)
+        picking = Picking(self.store, self.selection)
+        async for new in picking.tasks():
             agents.add(new.scope.agent)
             await self._task(new)
-        async for stone in pruned(self.store, self.selection):
+        async for stone in picking.tombstones():
             agents.add(stone.scope.agent)
             self._tombstone(stone)
+        picking.check_agent(self.cards)
         self._add_cards(agents)
         for line in await proofs(self.store, self.held):
             self.parts[bundle.PROOFS].line(line)
             self.counts.proofs += 1
         await self._checkpoints()
         keys = await self.keyring.evidence_keys()
-        self.parts[bundle.KEYS].add(jcs({"keys": [json.decode(key.public) for key in keys]}))
+        self.parts.put(bundle.KEYS, jcs({"keys": [json.decode(key.public) for key in keys]}))
         return Manifest(
             format=bundle.FORMAT,
             profile=bundle.PROFILE,
@@ -139,8 +106,10 @@ class _Export:
         )
 
     async def _task(self, new: NewTask) -> None:
+        before: Entry | None = None
         last: Entry | None = None
-        teller, told = Teller(new, canonical), 0
+        teller, told, work = Teller(new, canonical), 0, 0
+        mark, counts, run = self.parts.mark(), copy(self.counts), self.run.copy()
         async for entries in _pages(self.store, new.id):
             self.counts.events += len(entries)
             if self.counts.events > self.limits.events:
@@ -149,10 +118,21 @@ class _Export:
                     " and when the bundle is verified"
                 )
             for entry in entries:
-                self._entry(new, teller, entry, told)
+                if len(entry.data) > WORK:
+                    await asyncio.to_thread(self._entry, new, teller, entry, told)
+                else:
+                    self._entry(new, teller, entry, told)
                 told += 1
-            last = entries[-1]
-        if last is None:
+                work += len(entry.data) + EACH
+                if work >= WORK:
+                    work = 0
+                    await asyncio.sleep(0)
+                before, last = last, entry
+        if last is None or not await self._is_there(new.id, before, last):
+            if await self.store.read_tombstone(new.id) is None:
+                raise Altered(f"task {new.id} lost entries while it was read, and there is no tombstone of it")
+            self.parts.cut(mark)
+            self.counts, self.run = counts, run
             return
         self.counts.tasks += 1
         whose = {} if self.selection.redact else {"owner": new.scope.owner, "tenant": new.scope.tenant}
@@ -173,9 +153,15 @@ class _Export:
         self.heads.add(line)
         self.parts[bundle.TASKS].line(line)
         if self.counts.tasks <= MOST_PROVEN:
-            await self.held.look_up(self.store, new.id)
+            await self.held.look_up(self.store, new.id, (last.seq, last.sub))
         else:
             self.held.clear()
+
+    async def _is_there(self, task_id: str, before: Entry | None, last: Entry) -> bool:
+        """Still: a task that is pruned goes with all its entries, and what was read of it may be a part."""
+        seq, sub = (-1, 0) if before is None else (before.seq, before.sub)
+        found = await self.store.read_entries(task_id, seq, 1, wire=False, sub=sub)
+        return bool(found) and found[0].chain == last.chain
 
     def _entry(self, new: NewTask, teller: Teller, entry: Entry, place: int) -> None:
         event = self._event(teller, entry, place)
@@ -205,7 +191,7 @@ class _Export:
         name = f"raw/{sha256(data).hexdigest()}"
         if name not in self.parts.by_name:
             self.counts.raw += 1
-            self.parts[name].add(data)
+            self.parts.put(name, data)
 
     def _tombstone(self, stone: Tombstone) -> None:
         self.counts.tombstones += 1
@@ -230,11 +216,14 @@ class _Export:
         for agent in agents:
             if agent in self.cards:
                 self.counts.cards += 1
-                self.parts[bundle.card_name(agent)].add(self.cards[agent])
+                self.parts.put(bundle.card_name(agent), self.cards[agent])
 
     async def _checkpoints(self) -> None:
-        """From the first that a proof is about; with none of those, the newest alone."""
-        after = min((number for number, _ in self.held.leaves.values()), default=2**62) - 1
+        """From the one that was asked for, or the first that a proof is about; with none of those, the newest alone."""
+        wanted = [number for number, _ in self.held.leaves.values()]
+        if self.selection.since_checkpoint is not None:
+            wanted.append(self.selection.since_checkpoint)
+        after = min(wanted, default=2**62) - 1
         newest = b""
         number = 0
         while some := await self.store.read_checkpoints(number, 1000):
@@ -250,12 +239,15 @@ class _Export:
 
 
 async def _pages(store: Store, task_id: str) -> AsyncIterator[list[Entry]]:
-    seq, sub = -1, 0
-    while entries := await store.read_entries(task_id, seq, PAGE, wire=False, sub=sub):
+    """Of fewer entries where they are long."""
+    seq, sub, limit = -1, 0, FIRST_PAGE
+    while entries := await store.read_entries(task_id, seq, limit, wire=False, sub=sub):
         yield entries
-        if len(entries) < PAGE:
+        if len(entries) < limit:
             return
         seq, sub = entries[-1].seq, entries[-1].sub
+        longest = max(len(entry.data) for entry in entries)
+        limit = max(1, min(PAGE, 2 * limit, PAGE_BYTES // max(1, longest)))
 
 
 def _line(new: NewTask, entry: Entry, event: bytes, raw: bytes) -> bytes:
@@ -293,16 +285,3 @@ def _reference(data: bytes, where: str) -> bytes:
 def _without_data(event: Event, shown: bytes) -> bytes:
     """The envelope, with the content hash."""
     return shown.replace(b'"data":%b,' % event.data, b"", 1)
-
-
-def _write(out: IO[bytes], manifest: bytes, signed: bytes, parts: _Parts) -> None:
-    with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0, compresslevel=LEVEL) as packed:
-        for name, data in ((bundle.MANIFEST, manifest), (bundle.SIGNATURE, signed)):
-            packed.write(header(name, len(data)) + data + padding(len(data)))
-        for part in parts.in_order():
-            packed.write(header(part.name, part.size))
-            part.file.seek(0)
-            while piece := part.file.read(COPY):
-                packed.write(piece)
-            packed.write(padding(part.size))
-        packed.write(bundle.END)

@@ -16,13 +16,14 @@ PAGE = 1000
 
 
 class Held:
-    """The last leaf of each task, with the number of its checkpoint."""
+    """The last leaf of each task that is about what the bundle has, with the number of its checkpoint."""
 
     def __init__(self) -> None:
         self.leaves: dict[str, tuple[int, Leaf]] = {}
 
-    async def look_up(self, store: Store, task_id: str) -> None:
-        found = await leaves_of(store, task_id)
+    async def look_up(self, store: Store, task_id: str, last: tuple[int, int]) -> None:
+        """`last` is the last entry in the bundle: a checkpoint that was made since may have a later one."""
+        found = [(number, leaf) for number, leaf in await leaves_of(store, task_id) if (leaf.seq, leaf.sub) <= last]
         if found:
             self.leaves[task_id] = found[-1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from msgspec import to_builtins
 from roost.identity.keys import EVIDENCE, Keyring
 from roost.identity.signing import ALGORITHMS, NOT_OF_CARDS, base64url
 from roost.identity.verifying import Jwk
-from roost.protocol.canonical import NotCanonical, read_json
+from roost.protocol.canonical import read_json
 
 MANIFEST = f"{NOT_OF_CARDS}manifest+jws"
 CHECKPOINT = f"{NOT_OF_CARDS}checkpoint+jws"
@@ -24,6 +23,10 @@ MAX_SIGNED = 64 << 20
 
 class BadSignature(Exception):
     """The message says what is wrong with it."""
+
+
+class UnknownKey(BadSignature):
+    """It may be valid: the key is not at hand."""
 
 
 class _Registry(jws.JWSRegistry):
@@ -45,14 +48,19 @@ async def signature(keyring: Keyring, payload: bytes, typ: str) -> dict[str, str
     return made
 
 
+def is_signature(signed: Any) -> bool:
+    keys = {"protected", "signature"}
+    return isinstance(signed, dict) and signed.keys() == keys and all(isinstance(one, str) for one in signed.values())
+
+
 def header_of(signed: Any) -> dict[str, Any]:
     """The protected header, whoever made it."""
-    if not isinstance(signed, dict) or signed.keys() != {"protected", "signature"}:
-        raise BadSignature("a signature is an object with `protected` and `signature`")
+    if not is_signature(signed):
+        raise BadSignature("a signature is an object of two strings, `protected` and `signature`")
     text = signed["protected"]
     try:
         header = read_json(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
-    except (TypeError, binascii.Error, NotCanonical):
+    except ValueError:
         header = None
     if not isinstance(header, dict):
         raise BadSignature("its protected header is not a JSON object in base64url")
@@ -64,12 +72,12 @@ def check(signed: Any, payload: bytes, typ: str, keys: Sequence[Jwk]) -> str:
     header = header_of(signed)
     if header.get("typ") != typ:
         raise BadSignature(f"its typ is {header.get('typ')!r}, expected {typ!r}")
-    if header.get("alg") not in ALGORITHMS or header.keys() != {"alg", "kid", "typ"}:
+    if header.get("alg") not in [*ALGORITHMS] or header.keys() != {"alg", "kid", "typ"}:
         raise BadSignature(f"its protected header has alg {header.get('alg')!r} and {', '.join(sorted(header))}")
     candidates = [found for key in keys if (found := _imported(key)) is not None]
     chosen = next((key for key in candidates if key.thumbprint() == header["kid"]), None)
     if chosen is None:
-        raise BadSignature(f"its key {header['kid']} is not among those at hand")
+        raise UnknownKey(f"its key {header['kid']} is not among those at hand")
     if not _is_exact(signed["signature"]):
         raise BadSignature("it is not base64url as it is written: some of its bits say nothing")
     value: Any = {"payload": base64url(payload), **signed}

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from roost.engine.leaves import scope_digest
-from roost.engine.ports import Leaf, Scope
+from roost.engine.ports import Scope
 from roost.evidence import bundle, keys
 from roost.evidence.bundle import Counts, Limits, Manifest, Member
-from roost.evidence.checkpoint import BadCheckpoint, Statement, leaf_line, read_statement, signer_of
-from roost.evidence.checkpoint_tree import Tree, root_of
+from roost.evidence.checkpoint import BadCheckpoint, Statement
+from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.keys import BadSignature
+from roost.evidence.verify_checkpoints import Checkpoints
 from roost.evidence.verify_events import CHANGED, TASK, Events, is_digest, read_line
 from roost.evidence.verify_faults import Fault, Faults
 from roost.evidence.verify_reader import Broken, Found, Unjudged, Unpacked, lines, members
@@ -26,7 +27,6 @@ from roost.protocol.canonical import NotCanonical, jcs, read_json
 
 SMALL = 1 << 20
 """Bytes of a member that is read as a whole."""
-MOST_PROOFS = 1000
 
 
 class Verdict(Struct):
@@ -36,7 +36,11 @@ class Verdict(Struct):
     anchored: bool
     """The key is among those that the verifier was given."""
     checkpoint: int
-    """The number of the checkpoint that the verifier holds and the bundle agrees with; 0 for none."""
+    """The number of the checkpoint that the verifier holds and that proves tasks of the bundle; 0 for none."""
+    proven: int
+    """Tasks that are in that checkpoint, or in one before it, as they were then."""
+    unjudged: str
+    """Why the checkpoint that the verifier holds says nothing about the bundle; empty if it does, or there is none."""
     redacted: list[str]
     counts: Counts
     faults: list[Fault]
@@ -65,17 +69,14 @@ class _Verifier:
     def __init__(self, limits: Limits, trust: Sequence[Jwk] | None, held: Statement | None) -> None:
         self.limits = limits
         self.trust = trust
-        self.held = held
         self.faults = Faults()
         self.manifest: Manifest | None = None
         self.sealed = self.signed = b""
         self.signer = ""
         self.anchored = False
-        self.agrees = 0
         self.keys: list[Jwk] = []
         self.expected: Iterator[Member] = iter(())
-        self.roots: dict[int, Statement] = {}
-        self.leaves: dict[str, tuple[tuple[int, int], str]] = {}
+        self.checkpoints = Checkpoints(held)
         self.tasks: IO[bytes] | None = None
         self.events: Events | None = None
         self.counted = Counts()
@@ -91,11 +92,15 @@ class _Verifier:
             if self.tasks is not None:
                 self.tasks.close()
         manifest = self.manifest
+        held, proven = self.checkpoints.held, self.checkpoints.proven
+        unjudged = self.checkpoints.unjudged(self.signer, self.anchored)
         return Verdict(
             valid=not self.faults.count,
             signed_by=self.signer,
             anchored=self.anchored,
-            checkpoint=self.agrees,
+            checkpoint=0 if held is None or unjudged else held.number,
+            proven=0 if unjudged else len(proven),
+            unjudged=unjudged,
             redacted=manifest.redacted if manifest else [],
             counts=self.counted,
             faults=self.faults.found,
@@ -213,35 +218,11 @@ class _Verifier:
 
     def _checkpoint(self, number: int, value: Any, line: bytes) -> None:
         self.counted.checkpoints += 1
-        said = read_statement(line)
-        before = self.roots.get(said.number - 1)
-        self.roots[said.number] = said
-        signer_of(said, self.keys)
-        if before is None and number > 1:
-            raise BadCheckpoint(f"checkpoint {said.number} does not follow the one before it")
-        if before is not None and before.digest() != said.previous:
-            raise BadCheckpoint(f"checkpoint {said.number} names {said.previous} before it, found {before.digest()}")
-        if self.held is not None and said.number == self.held.number:
-            if said.signed() != self.held.signed():
-                raise BadCheckpoint(f"checkpoint {said.number} is not the one that you hold")
-            self.agrees = said.number
+        self.checkpoints.add(number, line, self.keys)
 
     def _proof(self, number: int, value: Any, line: bytes) -> None:
         self.counted.proofs += 1
-        if number > MOST_PROOFS:
-            raise Unjudged(f"there are more than {MOST_PROOFS} proofs")
-        leaf = Leaf(
-            value["task"], value["seq"], value["sub"], bytes.fromhex(value["chain"]), bytes.fromhex(value["scope"])
-        )
-        said = self.roots.get(value["checkpoint"])
-        if said is None:
-            raise ValueError(f"there is no checkpoint {value['checkpoint']} in the bundle")
-        path = [bytes.fromhex(digest) for digest in value["path"]]
-        root = root_of(leaf_line(leaf), value["place"], value["count"], path) if value["count"] == said.count else None
-        if root is None or root.hex() != said.root:
-            found = "no root" if root is None else root.hex()
-            raise ValueError(f"task {leaf.task_id} is not in checkpoint {said.number}: root {said.root}, not {found}")
-        self.leaves[leaf.task_id] = ((leaf.seq, leaf.sub), leaf.chain.hex())
+        self.checkpoints.add_proof(number, value, line)
 
     def _tombstone(self, number: int, value: Any, line: bytes) -> None:
         self.counted.tombstones += 1
@@ -259,7 +240,7 @@ class _Verifier:
             self.tasks.write(line + b"\n")
             try:
                 value = read_line(line)
-                if not isinstance(value, dict) or value.keys() - {"owner", "tenant"} != TASK:
+                if not isinstance(value, dict) or value.keys() not in (TASK, TASK | {"owner", "tenant"}):
                     raise ValueError("it is not a task: a field is missing, or too many")
                 _check_scope(value)
             except (ValueError, TypeError) as error:
@@ -276,7 +257,7 @@ class _Verifier:
         if self.tasks is None:
             raise Broken(member.name, f"expected {bundle.TASKS} before it")
         told = (line.rstrip(b"\n") for line in self.tasks)
-        self.events = Events(self.manifest, self.faults, told, self.leaves)
+        self.events = Events(self.manifest, self.faults, told, self.checkpoints.leaves)
         for line in lines(member.pieces, member.name):
             if self.events.line >= self.limits.events:
                 raise Unjudged(f"{member.name} has more than {self.limits.events} lines")
@@ -289,25 +270,16 @@ class _Verifier:
         name = member.name.partition("/")[2]
         waiting = self.events.later.pop(name, []) if self.events else []
         digest = sha256()
-        hashes = [sha256(one.head()) for one in waiting]
         for piece in member.pieces:
-            for each in (digest, *hashes):
+            for each in (digest, *(one.hash for one in waiting)):
                 each.update(piece)
         if digest.hexdigest() != name or not waiting:
             what = "it is not what its name says, or nothing refers to it"
             self.faults.add(member.name, what, found=digest.hexdigest())
-        for one, made in zip(waiting, hashes, strict=True):
-            if made.hexdigest() != one.entry["chain"]:
-                self.faults.add(
-                    bundle.EVENTS,
-                    CHANGED,
-                    line=one.line,
-                    task=one.entry["task"],
-                    seq=one.entry["seq"],
-                    sub=one.entry["sub"],
-                    expected=made.hexdigest(),
-                    found=one.entry["chain"],
-                )
+        for one in waiting:
+            made, found = one.hash.hexdigest(), one.chain.hex()
+            if made != found:
+                self.faults.add(bundle.EVENTS, CHANGED, line=one.line, **one.place, expected=made, found=found)
 
     def _end(self) -> None:
         manifest = self.manifest
@@ -320,11 +292,9 @@ class _Verifier:
             raise Broken(bundle.EVENTS, "it is missing")
         for name, some in self.events.later.items():
             for one in some:
-                self.faults.add(f"raw/{name}", "it is missing", task=one.entry["task"], seq=one.entry["seq"])
+                self.faults.add(f"raw/{name}", "it is missing", **one.place)
         if manifest.counts != self.counted:
             self.faults.add(bundle.MANIFEST, "its counts differ", expected=manifest.counts, found=self.counted)
-        if self.held is not None and not self.agrees:
-            self.faults.add(bundle.CHECKPOINTS, f"checkpoint {self.held.number}, which you hold, is not in it")
 
 
 def _whole(member: Found) -> bytes:

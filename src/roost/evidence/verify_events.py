@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,7 @@ from roost.evidence import bundle
 from roost.evidence.bundle import Manifest
 from roost.evidence.bundle_canonical import is_form
 from roost.evidence.events import JSON, NAMES, PRODUCER, SOURCE, TYPE, Event, rfc3339, run_id
-from roost.evidence.verify_faults import Faults
+from roost.evidence.verify_faults import Faults, shortened
 from roost.protocol.entries import NO_CHAIN, link
 
 _decode = msgspec.json.Decoder().decode
@@ -54,29 +54,34 @@ def read_line(line: bytes) -> Any:
 
 
 class Later:
-    """An entry whose bytes are in a member of their own, which comes later."""
+    """An entry whose bytes are in a member of their own, which comes later. Keeps nothing that can be long."""
 
     def __init__(self, before: bytes, entry: dict[str, Any], line: int) -> None:
-        self.before = before
-        self.entry = entry
+        numbers = (entry["seq"], entry["sub"], entry["time"], entry["ordinal"])
+        self.hash = sha256(b"%b%b %d %d %d %d\n" % (before, entry["kind"].encode(), *numbers))
+        """As far as `link` goes before the bytes themselves."""
+        self.chain = bytes.fromhex(entry["chain"])
+        self.place = {"task": shortened(entry["task"]), "seq": entry["seq"], "sub": entry["sub"]}
         self.line = line
 
-    def head(self) -> bytes:
-        """What `link` hashes before the bytes themselves."""
-        entry = self.entry
-        numbers = (entry["seq"], entry["sub"], entry["time"], entry["ordinal"])
-        return b"%b%b %d %d %d %d\n" % (self.before, entry["kind"].encode(), *numbers)
+
+class Proven(NamedTuple):
+    """What a proof says of a task."""
+
+    place: tuple[int, int]
+    chain: str
+    scope: str
 
 
 class Events:
-    """`tasks` are the lines of tasks.ndjson; `leaves` what proofs say of a task: (seq, sub) and chain."""
+    """`tasks` are the lines of tasks.ndjson; `leaves` what proofs say of a task."""
 
     def __init__(
         self,
         manifest: Manifest,
         faults: Faults,
         tasks: Iterator[bytes],
-        leaves: dict[str, tuple[tuple[int, int], str]],
+        leaves: dict[str, Proven],
     ) -> None:
         self.manifest = manifest
         self.faults = faults
@@ -165,10 +170,13 @@ class Events:
     def _link(self, entry: dict[str, Any]) -> None:
         raw = entry["raw"]
         leaf = self.leaves.get(entry["task"])
-        if leaf is not None and leaf[0] == (entry["seq"], entry["sub"]):
+        if leaf is not None and leaf.place == (entry["seq"], entry["sub"]):
             del self.leaves[entry["task"]]
-            if leaf[1] != entry["chain"]:
-                self._fault("the checkpoint has another chain", entry, expected=leaf[1], found=entry["chain"])
+            if leaf.chain != entry["chain"]:
+                self._fault("the checkpoint has another chain", entry, expected=leaf.chain, found=entry["chain"])
+            scope = None if self.task is None else self.task.get("scope")
+            if leaf.scope != scope:
+                self._fault("the checkpoint has another scope", entry, expected=leaf.scope, found=scope)
         if isinstance(raw, dict) and "sha256" in raw:
             redacted = bool(self.manifest.redacted)
             if raw["where"] != ("redacted" if redacted else "member"):

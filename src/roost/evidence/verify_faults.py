@@ -41,10 +41,10 @@ class Faults:
     def add(self, member: str, what: str, **more: Any) -> None:
         self.count += 1
         if len(self.found) < MOST:
-            more.update({name: shortened(more[name]) for name in ("expected", "found") if name in more})
-            self.found.append(Fault(member, what, **more))
+            more.update({name: shortened(more[name]) for name in ("task", "expected", "found") if name in more})
+            self.found.append(Fault(member, shortened(what, 2 * SHOWN), **more))
 
 
-def shortened(value: object) -> str:
+def shortened(value: object, most: int = SHOWN) -> str:
     text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."

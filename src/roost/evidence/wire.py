@@ -154,7 +154,7 @@ class _Reading:
         return V10, "assumed"
 
     def _made(self, document: Document, version: tuple[str, str], content: dict[str, Any]) -> Event:
-        holder = content.get("request", content)
+        holder = next((content[name] for name in ("request", "pushConfig") if name in content), content)
         member = next((name for name in _REQUIRED if isinstance(holder.get(name), dict)), None)
         found: Mapping[str, Any] = holder[member] if member else {}
         if not self.lenient:
@@ -174,7 +174,8 @@ class _Reading:
             unmapped=self.unmapped,
             raw=self.raw,
         )
-        kind = _TYPES.get(member or next((name for name in _TYPES if name in content), ""), "result")
+        other = "request" if document.name == "jsonrpc-request" else "result"
+        kind = _TYPES.get(member or next((name for name in _TYPES if name in content), ""), other)
         return Event(
             type=TYPE + (kind if document.name != "unknown" else "unknown"),
             subject=subject,
@@ -185,6 +186,8 @@ class _Reading:
         )
 
     def _check(self, document: Document, member: str | None, found: Mapping[str, Any]) -> None:
+        if len(document.members) > 1:
+            raise measurement(f"a StreamResponse has exactly one of its members, not {' and '.join(document.members)}")
         if document.needs and member is None:
             raise measurement(f"missing required field: {document.needs}")
         for path in _REQUIRED.get(member or "", ()):

@@ -61,6 +61,11 @@ def key_set(keys: Iterable[SigningKey]) -> bytes:
     return encode({"keys": [Raw(key.public) for key in in_order(keys)]})
 
 
+def withdrawn(key: SigningKey) -> bool:
+    """Somebody has retired it; one that ends by itself does so when its overlap is over, and not before."""
+    return key.retired is not None and key.until is not None and key.retired < key.until
+
+
 class Keyring:
     def __init__(self, store: Identities, seal: Seal, alg: str, clock: Callable[[], int] = now_ms) -> None:
         if alg not in ALGORITHMS:
@@ -119,6 +124,10 @@ class Keyring:
         await self.signing_keys(EVIDENCE)
         return in_order(self.by_agent[EVIDENCE].values())
 
+    async def evidence_jwks(self) -> bytes:
+        """Those of evidence that anyone may rely on."""
+        return key_set(key for key in await self.evidence_keys() if not withdrawn(key))
+
     # Changes
 
     async def rotate(self, agent: str, overlap_ms: int) -> SigningKey:
@@ -133,7 +142,10 @@ class Keyring:
                 return new
 
     async def retire(self, agent: str, kid: str) -> None:
-        """End a key that was replaced. One that is retired stays as it is."""
+        """End a key that was replaced. One that is retired stays as it is.
+
+        A key of evidence stays public after its overlap, for what it signed is kept: it can be withdrawn then too.
+        """
         await self.refresh()
         key = self.by_agent.get(agent, {}).get(kid)
         whose = f"the agent {agent!r}" if agent else "the fleet"
@@ -141,7 +153,8 @@ class Keyring:
             raise NoSuchKey(f"{whose} has no key {kid!r}; see the list of keys")
         if key.until is None:
             raise CannotRetire(f"{kid} is the current key of {whose}: rotate it first, then retire it")
-        await self.store.retire_key(agent, kid, self.clock())
+        now = self.clock()
+        await self.store.retire_key(agent, kid, min(now, key.until - 1) if agent == EVIDENCE else now)
         await self.refresh()
 
     async def sweep(self) -> None:
@@ -210,8 +223,8 @@ class Keyring:
         return signer(key.kid, key.alg, private)
 
 
-def _ended(key: SigningKey) -> tuple[bool, bool]:
-    return key.retired is not None, key.until is not None
+def _ended(key: SigningKey) -> tuple[bool, bool, int]:
+    return key.retired is not None, key.until is not None, -(key.retired or 0)
 
 
 def _about(agent: str, kid: str) -> bytes:

@@ -94,7 +94,10 @@ class Identities(Protocol):
         """
 
     async def retire_key(self, agent: str, kid: str, at: int) -> bool:
-        """End a key that is not current: its private part is deleted. False if there is no such key to retire."""
+        """End a key that is not current: its private part is deleted. False if there is no such key to retire.
+
+        One that has ended can only end earlier.
+        """
 
     async def write_audit(self, lines: Sequence[Audited], keep: int) -> None:
         """Add lines; only the newest `keep` of all have to stay."""

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import rfc8785
 from msgspec import inspect as mi
 
-from roost.protocol.codec import check_depth
+from roost.protocol.codec import check_cost
 from roost.protocol.errors import InvalidParams
 from roost.protocol.types import AgentCard, OAuthFlows, SecurityScheme
 
@@ -50,7 +50,7 @@ def jcs(value: Any) -> bytes:
 def read_json(data: bytes) -> Any:
     """Only what everyone reads alike: UTF-8, no name twice in an object, at most 100 levels."""
     try:
-        check_depth(data)
+        check_cost(data)
         return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_number)
     except InvalidParams as error:
         raise NotCanonical(error.message) from None

@@ -7,7 +7,7 @@ import base64
 import re
 from collections.abc import Callable
 from functools import cache
-from itertools import accumulate, count
+from itertools import accumulate, count, islice
 from operator import sub
 from typing import Any, TypeVar
 
@@ -21,10 +21,14 @@ T = TypeVar("T")
 MAX_DEPTH = 100
 """Nesting of JSON objects and arrays, the limit that protobuf's own parser has."""
 
+FEW_BYTES = 32 * 1024
+MOST_HARD = 10_000
+
 encode: Callable[[Any], bytes] = msgspec.json.Encoder(decimal_format="number").encode
 
 _SNAKE_KEY = re.compile(rb'"[a-z0-9]+_[a-z0-9_]*"\s*:')
 _MISSING = re.compile(r"missing required field `(\w+)`")
+_HARD = re.compile(rb"[0-9][eE][+-]?[0-9]{3}")
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
 _NO_MARK = bytes(set(range(256)) - set(b'"[{]}'))
 _STEP = bytes.maketrans(b"[{]}", b"\2\2\0\0")
@@ -44,7 +48,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 def decode(kind: type[T], body: bytes) -> T:
     """Parse a request body. Raises ParseError for bad JSON and InvalidParams for the rest."""
-    check_depth(body)
+    check_cost(body)
     try:
         if _SNAKE_KEY.search(body) is None:
             try:
@@ -83,8 +87,10 @@ def invalid(error: Exception) -> InvalidParams:
     return InvalidParams(message, field=path or "body")
 
 
-def check_depth(body: bytes) -> None:
-    """Without a loop over the body: whatever is in it, this costs about as much as parsing it."""
+def check_cost(body: bytes) -> None:
+    """Refuse JSON that takes longer to parse than its size lets expect. This costs about as much as parsing it."""
+    if len(body) > FEW_BYTES:
+        _check_numbers(body)
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
     marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARK)
@@ -92,6 +98,18 @@ def check_depth(body: bytes) -> None:
     steps = outside_strings.translate(_STEP)
     if max(map(sub, accumulate(steps), count(1)), default=0) > MAX_DEPTH:
         raise InvalidParams(f"JSON is nested deeper than {MAX_DEPTH} levels", field="body")
+
+
+def _check_numbers(body: bytes) -> None:
+    """A number such as 1e308 takes the parser as long as a kilobyte of others."""
+    if _has_many_hard(body):
+        outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+        if _has_many_hard(outside_strings):
+            raise InvalidParams(f"there are more than {MOST_HARD} numbers with exponents of 3 digits", field="body")
+
+
+def _has_many_hard(text: bytes) -> bool:
+    return next(islice(_HARD.finditer(text), MOST_HARD, None), None) is not None
 
 
 def _normal(kind: mi.Type, value: Any, at: str) -> Any:

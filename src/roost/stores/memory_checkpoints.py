@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 
-from roost.engine.leaves import leaf_of, leaf_of_tombstone
-from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Seal, Tombstone
+from roost.engine.leaves import is_due, leaf_of, leaf_of_tombstone
+from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Seal, Segment, Tombstone
 from roost.protocol.entries import Entry
 
 ALL = 2**62
@@ -22,6 +22,9 @@ class MemoryCheckpoints(ABC):
         self.making = False
 
     @abstractmethod
+    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]: ...
+
+    @abstractmethod
     async def scan_tasks(self, after: str, limit: int) -> list[tuple[NewTask, Entry]]: ...
 
     @abstractmethod
@@ -31,7 +34,7 @@ class MemoryCheckpoints(ABC):
         if self.making:
             raise CheckpointBusy("another checkpoint is being made")
         last = self.checkpoints[-1] if self.checkpoints else None
-        if last is not None and unless_after is not None and last.time > unless_after:
+        if not is_due(last, unless_after):
             return None
         self.making = True
         try:
@@ -60,6 +63,11 @@ class MemoryCheckpoints(ABC):
 
     async def walk_leaves(self, after: tuple[str, int], limit: int) -> list[tuple[int, Leaf]]:
         return [(key[1], self.leaves[key]) for key in sorted(key for key in self.leaves if key > after)[:limit]]
+
+    async def read_segments(self, task_id: str, after: tuple[int, int] | None, limit: int) -> list[Segment]:
+        seq, sub = (-1, 0) if after is None else after
+        entries = await self.read_entries(task_id, seq, limit, wire=False, sub=sub)
+        return [Segment(entry.seq, entry.sub, True, [entry]) for entry in entries]
 
 
 async def _each(leaves: Iterable[Leaf]) -> AsyncIterator[Leaf]:

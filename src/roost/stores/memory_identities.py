@@ -54,7 +54,7 @@ class MemoryIdentities:
 
     async def retire_key(self, agent: str, kid: str, at: int) -> bool:
         found = self.keys.get((agent, kid))
-        if found is None or found[1].until is None or found[1].retired is not None:
+        if found is None or found[1].until is None or (found[1].retired is not None and found[1].retired <= at):
             return False
         self.version += 1
         self.keys[agent, kid] = (self.version, found[1]._replace(retired=at, sealed=b""))

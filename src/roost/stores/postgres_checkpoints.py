@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from roost.engine.leaves import leaf_of, leaf_of_tombstone
-from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Seal, Tombstone
+from roost.engine.leaves import is_due, leaf_of, leaf_of_tombstone
+from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Seal, Segment, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text
@@ -79,6 +79,13 @@ ADD_LEAVES = """
     ON CONFLICT (task_id, number) DO UPDATE
     SET seq = EXCLUDED.seq, sub = EXCLUDED.sub, chain = EXCLUDED.chain, scope = EXCLUDED.scope
 """
+READ_SEGMENTS = """
+    SELECT last_seq, last_sub, count, internal, entries
+    FROM segments
+    WHERE task_id = $1 AND ($2::bigint IS NULL OR (last_seq, last_sub) > ($2, $3))
+    ORDER BY last_seq, last_sub
+    LIMIT $4
+"""
 LAST = "SELECT number, time, statement FROM checkpoints ORDER BY number DESC LIMIT 1"
 ADD = "INSERT INTO checkpoints (number, time, statement) VALUES ($1, $2, $3)"
 READ = "SELECT number, time, statement FROM checkpoints WHERE number > $1 ORDER BY number LIMIT $2"
@@ -105,7 +112,7 @@ class KeptCheckpoints:
                     raise CheckpointBusy("another host is making a checkpoint now: try again in a moment")
                 found = await connection.fetchrow(LAST)
                 last = None if found is None else Checkpoint(*found)
-                if last is not None and unless_after is not None and last.time > unless_after:
+                if not is_due(last, unless_after):
                     return None
                 number = 1 if last is None else last.number + 1
                 await _lay_down(connection, number)
@@ -130,6 +137,10 @@ class KeptCheckpoints:
 
     async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
         return [_stone(row) for row in await self.pool.rows(SCAN_TOMBSTONES, to_text(after), limit)]
+
+    async def read_segments(self, task_id: str, after: tuple[int, int] | None, limit: int) -> list[Segment]:
+        seq, sub = (None, None) if after is None else after
+        return [_segment(*row) for row in await self.pool.rows(READ_SEGMENTS, to_text(task_id), seq, sub, limit)]
 
 
 async def _lay_down(connection: Any, number: int) -> None:
@@ -167,6 +178,12 @@ def _leaf(row: Any) -> Leaf:
 def _headed(row: Any) -> tuple[NewTask, Entry]:
     task_id, tenant, owner, agent, context_id = (from_text(text) for text in row[:5])
     return NewTask(task_id, Scope(tenant, owner, agent), context_id, row[5]), decode_segment(row[6])[-1]
+
+
+def _segment(seq: int, sub: int, count: int, internal: int, blob: bytes) -> Segment:
+    entries = decode_segment(blob)
+    said = [(entry.seq, entry.sub, len(entries), sum(1 for one in entries if one.sub)) for entry in entries[-1:]]
+    return Segment(seq, sub, said == [(seq, sub, count, internal)], entries)
 
 
 def _stone(row: Any) -> Tombstone:

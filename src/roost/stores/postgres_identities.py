@@ -88,7 +88,7 @@ ADD_KEY = f"INSERT INTO signing_keys (version, {KEY}) VALUES ($1, $2, $3, $4, $5
 RETIRE_KEY = """
     UPDATE signing_keys
     SET version = $1, retired = $4, sealed = ''
-    WHERE agent = $2 AND kid = $3 AND until IS NOT NULL AND retired IS NULL
+    WHERE agent = $2 AND kid = $3 AND until IS NOT NULL AND coalesce(retired > $4, true)
     RETURNING true
 """
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.engine.leaves import leaf_of, leaf_of_tombstone
-from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Tombstone
+from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Segment, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores.schema import STATE_OF
 from roost.stores.sqlite_tasks import decode_segment
@@ -36,7 +36,7 @@ _LATEST = "(SELECT max(number) FROM leaves WHERE task_id = t.{id})"
 _STONE = "t.task_id, tenant, owner, agent, state, status_time, t.seq, CAST(t.chain AS BLOB), pruned"
 _LEAF = "task_id, seq, sub, chain, scope"
 _READ_LEAF = "task_id, seq, sub, CAST(chain AS BLOB), CAST(scope AS BLOB)"
-_CHECKPOINT = "SELECT number, time, CAST(statement AS BLOB) FROM checkpoints"
+_CHECKPOINT = "SELECT number, CAST(time AS INTEGER), CAST(statement AS BLOB) FROM checkpoints"
 """Whoever edited the file may have put in what is no blob."""
 
 
@@ -136,6 +136,24 @@ def scan_tombstones(connection: sqlite3.Connection, after: str, limit: int) -> l
         (after, limit),
     )
     return [_stone(row) for row in rows]
+
+
+def read_segments(
+    connection: sqlite3.Connection, task_id: str, after: tuple[int, int] | None, limit: int
+) -> list[Segment]:
+    where, place = ("", ()) if after is None else (" AND (last_seq, last_sub) > (?, ?)", after)
+    rows = connection.execute(
+        f"SELECT last_seq, last_sub, internal, entries FROM segments WHERE task_id = ?{where}"
+        " ORDER BY last_seq, last_sub LIMIT ?",
+        (task_id, *place, limit),
+    )
+    return [_segment(*row) for row in rows]
+
+
+def _segment(seq: int, sub: int, internal: int, blob: bytes) -> Segment:
+    entries = decode_segment(blob)
+    said = [(entry.seq, entry.sub, any(one.sub for one in entries)) for entry in entries[-1:]]
+    return Segment(seq, sub, said == [(seq, sub, internal)], entries)
 
 
 def drop_drafts(connection: sqlite3.Connection, number: int, limit: int) -> int:

@@ -74,8 +74,8 @@ def add_key(connection: sqlite3.Connection, key: SigningKey, replacing: str | No
 def retire_key(connection: sqlite3.Connection, agent: str, kid: str, at: int) -> bool:
     done = connection.execute(
         f"UPDATE signing_keys SET retired = ?, sealed = x'', version = ({VERSION}) + 1"
-        " WHERE agent = ? AND kid = ? AND until IS NOT NULL AND retired IS NULL",
-        (at, agent, kid),
+        " WHERE agent = ? AND kid = ? AND until IS NOT NULL AND ifnull(retired > ?, 1)",
+        (at, agent, kid, at),
     )
     return _raised(connection, done)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from roost.engine.ports import Checkpoint, Leaf, NewTask, Seal, Tombstone
+from roost.engine.leaves import is_due
+from roost.engine.ports import Checkpoint, Leaf, NewTask, Seal, Segment, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores import sqlite_checkpoints as checkpoints
 from roost.stores.sqlite_checkpoints import AT_ONCE, Page
@@ -22,7 +23,7 @@ class MadeCheckpoints:
     async def make_checkpoint(self, seal: Seal, unless_after: int | None = None) -> Checkpoint | None:
         with checkpoints.only_maker(self.folder):
             last = await self.readers.do(checkpoints.last_checkpoint)
-            if last is not None and unless_after is not None and last.time > unless_after:
+            if not is_due(last, unless_after):
                 return None
             number = 1 if last is None else last.number + 1
             while await self.carrier.do("drop_drafts", number, AT_ONCE):
@@ -61,3 +62,6 @@ class MadeCheckpoints:
 
     async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
         return await self.readers.do(checkpoints.scan_tombstones, after, limit)
+
+    async def read_segments(self, task_id: str, after: tuple[int, int] | None, limit: int) -> list[Segment]:
+        return await self.readers.do(checkpoints.read_segments, task_id, after, limit)

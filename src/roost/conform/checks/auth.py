@@ -6,18 +6,38 @@ import uuid
 
 from roost.conform.case import Case
 from roost.conform.check import HTTP, SHOULD, check
-from roost.conform.client import Answer, HttpClient
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.checks.listing import ids
+from roost.conform.checks.push import CREATE, DELETE, GET, LIST, PUSH, WEBHOOK, webhook
+from roost.conform.client import Answer, HttpClient, JSONObject
+from roost.conform.outcome import Failed, Skipped, Verdict
 from roost.protocol.errors import Forbidden, TaskNotFound
 
 WRONG = "a-token-of-nobody"
+OTHERS = (-32700, *range(-32603, -32599), *range(-32009, -32000))
+"""Codes of JSON-RPC and A2A for what has nothing to do with credentials."""
+
+
+async def operations(x: Case) -> list[tuple[str, JSONObject]]:
+    """All that are declared, but for SendMessage and the extended card: those have checks of their own."""
+    try:
+        task = (await x.ended())["id"]
+    except Verdict:
+        task = str(uuid.uuid4())
+    found: list[tuple[str, JSONObject]] = [("ListTasks", {}), ("GetTask", {"id": task}), ("CancelTask", {"id": task})]
+    if x.target.capability("streaming"):
+        found += [("SendStreamingMessage", {"message": x.hints.plain.message()}), ("SubscribeToTask", {"id": task})]
+    if x.target.capability(PUSH):
+        one = {"taskId": task, "id": "none"}
+        found += [(CREATE, {"taskId": task, "url": WEBHOOK}), (LIST, {"taskId": task}), (GET, one), (DELETE, one)]
+    return found
 
 
 def check_unauthenticated(x: Case, answer: Answer, what: str) -> None:
     if answer.problem is None:
         raise Failed(answer.seen, f"{what} is refused")
     if isinstance(x.client, HttpClient):
-        if answer.status != 401 and not (x.client.name == "JSONRPC" and answer.status in (200, 403)):
+        told = x.client.name == "JSONRPC" and answer.status in (200, 403) and answer.problem.code not in OTHERS
+        if answer.status != 401 and not told:
             raise Failed(answer.seen, f"{what} is refused with 401")
     elif answer.problem.code != "UNAUTHENTICATED":
         raise Failed(answer.seen, f"{what} is refused with UNAUTHENTICATED")
@@ -31,12 +51,15 @@ def check_unauthenticated(x: Case, answer: Answer, what: str) -> None:
     also="missing_auth_returns_401_when_required",
 )
 async def absent(x: Case) -> None:
-    check_unauthenticated(x, await x.call("ListTasks", {}, token=""), "a call without a credential")
+    for operation, params in await operations(x):
+        check_unauthenticated(x, await x.tried(operation, params, token=""), f"{operation} without a credential")
 
 
 @check("auth.wrong", "With a credential of nobody a call is refused", "7.4", "security")
 async def wrong(x: Case) -> None:
-    check_unauthenticated(x, await x.call("ListTasks", {}, token=WRONG), "a call with a wrong token")
+    """Not on every operation: hosts count wrong credentials, and lock out who has too many."""
+    for operation, params in (await operations(x))[:2]:
+        check_unauthenticated(x, await x.tried(operation, params, token=WRONG), f"{operation} with a wrong token")
 
 
 @check("auth.send", "Without a credential no message is taken", "7.4", "security")
@@ -71,6 +94,10 @@ async def other_list(x: Case) -> None:
     answer = await x.call("ListTasks", {"contextId": task["contextId"]}, token=x.target.options.token_b)
     if answer.result is not None and answer.result.get("tasks"):
         raise Failed(answer.seen, "a listing without the tasks of others")
+    newest = await x.send()
+    everything = await x.call("ListTasks", {}, token=x.target.options.token_b)
+    if everything.result is not None and newest["id"] in ids(everything.result):
+        raise Failed(everything.seen, "a listing without the tasks of others")
 
 
 @check("auth.other-cancel", "A task of somebody else cannot be canceled", "13.1", "token", "token-b")
@@ -86,3 +113,21 @@ async def other_send(x: Case) -> None:
     message = {"message": x.hints.plain.message(taskId=task["id"])}
     answer = await x.call("SendMessage", message, token=x.target.options.token_b)
     x.is_refusal(answer, "SendMessage to somebody else's task", TaskNotFound, Forbidden)
+
+
+@check("auth.other-subscribe", "Nobody follows a task of somebody else", "13.1", "streaming", "token", "token-b")
+async def other_subscribe(x: Case) -> None:
+    task = await x.ended()
+    token = x.target.options.token_b
+    await x.refused("SubscribeToTask", {"id": task["id"]}, TaskNotFound, Forbidden, token=token)
+
+
+@check("auth.other-push", "Nobody has a say in where a task of somebody else is told", "13.1", PUSH, "token", "token-b")
+async def other_push(x: Case) -> None:
+    task, token = await x.send(), x.target.options.token_b
+    mine = {"taskId": task["id"], "url": await webhook(x)}
+    one = {"taskId": task["id"], "id": (await x.prepared(CREATE, mine)).get("id")}
+    for operation, params in ((CREATE, mine), (LIST, {"taskId": task["id"]}), (GET, one)):
+        await x.refused(operation, params, TaskNotFound, Forbidden, token=token)
+    await x.call(DELETE, one, token=token)
+    await x.ok(GET, one)

@@ -43,7 +43,11 @@ async def stays(x: Case) -> None:
     begun = await x.send(hint, wait=False)
     if settled(begun):
         raise Unjudged("the task was over before it could be canceled")
-    await x.ok("CancelTask", {"id": begun["id"]})
+    answer = await x.call("CancelTask", {"id": begun["id"]})
+    if x.says(answer, TaskNotCancelable) and settled(await x.get(begun["id"])):
+        raise Unjudged("the task was over before it could be canceled")
+    if answer.result is None:
+        raise Failed(answer.seen, "CancelTask is answered")
     at_once = await x.until(begun["id"], "CANCELED", lambda one: state(one) is TaskState.CANCELED)
     other = await x.send(hint, wait=False)
     await x.until(other["id"], "an end", settled)  # the one that was canceled would have come to its own before

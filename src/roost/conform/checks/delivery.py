@@ -10,9 +10,11 @@ from typing import Any
 from roost.conform import story
 from roost.conform.case import Case, valid
 from roost.conform.check import BEYOND, ONCE, check
+from roost.conform.checks.push import check_taken
 from roost.conform.client import Event
 from roost.conform.outcome import Failed, Skipped
 from roost.conform.receiver import Call, Receiver, receiving
+from roost.conform.target import is_here
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import StreamResponse, TaskState
 
@@ -27,7 +29,7 @@ def over(calls: list[Call]) -> bool:
 
 
 def _state(call: Call) -> TaskState | None:
-    found = call.json.get("statusUpdate") or call.json.get("task") or {}
+    found = call.json.get("statusUpdate") or call.json.get("task") or call.json
     try:
         return TaskState(found["status"]["state"])
     except (KeyError, TypeError, ValueError):
@@ -37,19 +39,21 @@ def _state(call: Call) -> TaskState | None:
 @asynccontextmanager
 async def webhook(x: Case) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
     """A receiver, and the configuration of a message that names it. Skipped if the host may not call it."""
+    place = x.target.options.receiver or ("127.0.0.1" if is_here(x.target.url) else "")
+    if not place:
+        raise Skipped("the host is not on this machine: give --receiver, where it can reach a webhook")
     try:
-        async with receiving(x.target.options.receiver) as receiver:
+        async with receiving(place) as receiver:
             authentication = {"scheme": "Bearer", "credentials": CREDENTIALS}
             config = {"url": receiver.url, "token": NOTIFICATION, "authentication": authentication}
             probe = await x.call(
                 "SendMessage",
                 {"message": x.hints.plain.message(), "configuration": {"taskPushNotificationConfig": config}},
             )
-            if probe.problem is not None:
-                raise Skipped(f"the host does not take the webhook {receiver.url}: allow it, or give --receiver")
+            check_taken(x, probe, f"the host does not take the webhook {receiver.url}: allow it, or give --receiver")
             yield receiver, {"taskPushNotificationConfig": config}
     except OSError as error:
-        raise Skipped(f"there can be no webhook at {x.target.options.receiver}: {error}") from None
+        raise Skipped(f"there can be no webhook at {place}: {error}") from None
 
 
 async def delivered(x: Case) -> list[Call]:
@@ -82,11 +86,12 @@ def _of(task: str, calls: list[Call]) -> list[Call]:
 
 
 def _task(call: Call) -> str:
+    """Also of an event that is not wrapped as it should be: `push.payload` says so."""
     for name in ("task", "statusUpdate", "artifactUpdate"):
         one = call.json.get(name)
         if isinstance(one, dict):
             return str(one.get("id" if name == "task" else "taskId"))
-    return ""
+    return str(call.json.get("taskId") or call.json.get("id"))
 
 
 @check("push.delivered", "A webhook is told of a task, up to its end", "4.3.3", PUSH, on=ONCE)

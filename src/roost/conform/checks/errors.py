@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 
 from roost.conform.case import Case
 from roost.conform.check import HTTP, SHOULD, check
-from roost.conform.client import ERROR_INFO, HttpClient, JsonRpc
+from roost.conform.client import ERROR_INFO, VERSION, Answer, HttpClient, JSONObject
 from roost.conform.outcome import Failed
 from roost.conform.wire import Reply
-from roost.protocol.errors import DOMAIN, InvalidParams, InvalidRequest, ParseError, TaskNotFound
+from roost.protocol.errors import (
+    DOMAIN,
+    A2AError,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    ParseError,
+    TaskNotFound,
+    VersionNotSupported,
+)
 
 DEEP = 50_000
 
 
-def wrapped(client: HttpClient, params: object) -> bytes:
+def wrapped(client: HttpClient, params: JSONObject) -> bytes:
     """A SendMessage of this binding, with these parameters."""
-    if isinstance(client, JsonRpc):
-        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}).encode()
-    return json.dumps(params).encode()
+    return client.request("SendMessage", params)[2] or b""
 
 
 def check_refused(x: Case, reply: Reply, *codes: int | str) -> None:
@@ -33,14 +39,22 @@ def check_refused(x: Case, reply: Reply, *codes: int | str) -> None:
 
 @check("errors.info", "An error of A2A says which it is, in an ErrorInfo", "9.5, 10.6, 11.6")
 async def info(x: Case) -> None:
-    answer = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
-    if answer.problem is None:
-        raise Failed(answer.seen, "an error")
+    unknown = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
+    if unknown.problem is None:
+        raise Failed(unknown.seen, "an error")
+    check_info(x, unknown, TaskNotFound)
+    version = await x.call("ListTasks", {}, {VERSION: "99.0"})
+    if x.says(version, VersionNotSupported):  # otherwise version.unknown finds it
+        check_info(x, version, VersionNotSupported)
+
+
+def check_info(x: Case, answer: Answer, error: type[A2AError]) -> None:
+    assert answer.problem is not None
     found = answer.problem.info
     if found is None and x.client.name == "JSONRPC" and not answer.problem.details:
         return  # there it is only recommended: errors.rpc-info
-    if found is None or (found.get("reason"), found.get("domain")) != (TaskNotFound.reason, DOMAIN):
-        raise Failed(answer.seen, f"{ERROR_INFO} with the reason {TaskNotFound.reason} and the domain {DOMAIN}")
+    if found is None or (found.get("reason"), found.get("domain")) != (error.reason, DOMAIN):
+        raise Failed(answer.seen, f"{ERROR_INFO} with the reason {error.reason} and the domain {DOMAIN}")
 
 
 @check(
@@ -73,8 +87,7 @@ async def types(x: Case) -> None:
 
 @check("errors.missing", "A message without parts is InvalidParams", "5.7")
 async def missing(x: Case) -> None:
-    params = {"message": {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": []}}
-    await x.refused("SendMessage", params, InvalidParams)
+    await x.refused("SendMessage", {"message": x.hints.plain.message(parts=[])}, InvalidParams)
 
 
 @check("errors.shape", "A body that is no object is refused", "9.5, 11.6", on=HTTP)
@@ -86,14 +99,15 @@ async def shape(x: Case) -> None:
 
 @check("errors.deep", "JSON that is nested very deeply is refused, and breaks nothing", "3.3.2", on=HTTP)
 async def deep(x: Case) -> None:
-    reply = await x.http.raw(wrapped(x.http, {"message": 0}).replace(b"0", b"[" * DEEP + b"]" * DEEP, 1))
-    if reply.status >= 500 or (reply.status == 200 and x.http.answer(reply).problem is None):
+    reply = await x.http.raw(wrapped(x.http, {"message": "DEEP"}).replace(b'"DEEP"', b"[" * DEEP + b"]" * DEEP))
+    problem = x.http.answer(reply).problem if reply.status == 200 else None
+    if reply.status >= 500 or (reply.status == 200 and (problem is None or problem.code == InternalError.code)):
         raise Failed(reply.seen(), "an error that says that the client is wrong")
 
 
-@check("errors.content-type", "A body of another content type is refused", "9.1, 11.1", on=HTTP)
+@check("errors.content-type", "A body of another content type is refused", "9.1, 11.1", on=HTTP, level=SHOULD)
 async def content_type(x: Case) -> None:
-    reply = await x.http.raw(b"hello", "text/plain")
+    reply = await x.http.raw(wrapped(x.http, {"message": x.hints.plain.message()}), "text/plain")
     if reply.status >= 500 or (reply.status == 200 and x.http.answer(reply).problem is None):
         raise Failed(reply.seen(), "an error that says that the client is wrong")
 

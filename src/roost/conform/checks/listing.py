@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 from roost.conform.case import Case, state, valid
@@ -68,8 +69,17 @@ async def order(x: Case) -> None:
     where, _ = await context(x)
     page = await x.ok("ListTasks", {"contextId": where})
     times = [task["status"].get("timestamp", "") for task in page.get("tasks", [])]
-    if times != sorted(times, reverse=True):
+    if not all(times):
+        raise Skipped("not every status has a timestamp")
+    if times != sorted(times, key=_moment, reverse=True):
         raise Failed(times, "timestamps that descend")
+
+
+def _moment(timestamp: object) -> datetime:
+    try:
+        return datetime.fromisoformat(str(timestamp)).astimezone(UTC)
+    except ValueError:
+        raise Failed(timestamp, "a timestamp as YYYY-MM-DDTHH:mm:ss.sssZ") from None
 
 
 @check("list.paging", "Paging comes to its end, with every task once", "3.1.4")

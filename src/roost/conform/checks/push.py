@@ -6,8 +6,9 @@ import uuid
 
 from roost.conform.case import Case, valid
 from roost.conform.check import ONCE, SHOULD, check
+from roost.conform.client import Answer
 from roost.conform.outcome import Failed, Skipped
-from roost.protocol.errors import PushNotificationNotSupported, TaskNotFound
+from roost.protocol.errors import Forbidden, InvalidParams, PushNotificationNotSupported, TaskNotFound
 from roost.protocol.types import ListTaskPushNotificationConfigsResponse, TaskPushNotificationConfig
 
 WEBHOOK = "https://example.com/roost-conform"
@@ -27,11 +28,18 @@ async def webhook(x: Case) -> str:
     """A URL that the host takes."""
     if "webhook" not in x.target.learned:
         task = await x.send()
-        answer = await x.call(CREATE, {"taskId": task["id"], "url": WEBHOOK})
-        x.target.learned["webhook"] = answer.problem is None
-    if not x.target.learned["webhook"]:
-        raise Skipped(f"the host does not take {WEBHOOK} as a webhook")
+        x.target.learned["webhook"] = await x.call(CREATE, {"taskId": task["id"], "url": WEBHOOK})
+    answer: Answer = x.target.learned["webhook"]
+    check_taken(x, answer, f"the host does not take {WEBHOOK} as a webhook")
     return WEBHOOK
+
+
+def check_taken(x: Case, answer: Answer, reason: str) -> None:
+    """A host may choose the webhooks that it calls, and says that it is the client's fault."""
+    if x.says(answer, InvalidParams, Forbidden):
+        raise Skipped(reason)
+    if answer.problem is not None:
+        raise Failed(answer.seen, "a config for push is taken, or its webhook is refused as INVALID_PARAMS")
 
 
 @check("push.create", "A config gets an id, and can be read", "3.1.7, 3.1.8", PUSH)
@@ -91,3 +99,5 @@ async def undeclared(x: Case) -> None:
     task = await x.send()
     await x.refused(CREATE, {"taskId": task["id"], "url": WEBHOOK}, PushNotificationNotSupported)
     await x.refused(LIST, {"taskId": task["id"]}, PushNotificationNotSupported)
+    for operation in (GET, DELETE):
+        await x.refused(operation, {"taskId": task["id"], "id": "none"}, PushNotificationNotSupported)

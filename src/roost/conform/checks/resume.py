@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from roost.conform import story
 from roost.conform.case import Case, state
 from roost.conform.check import HTTP, ONCE, check
@@ -78,11 +80,6 @@ async def plain(x: Case) -> None:
         raise Failed(story.told(again), "a stream that begins with the task")
     have = story.folded(again)
     stored = await x.get(task_id)
-    mine = story.content(
-        [
-            {"artifactId": one.artifact_id, "parts": [{"text": part.text} for part in one.parts]}
-            for one in have.artifacts
-        ]
-    )
+    mine = story.content(msgspec.to_builtins(have.artifacts))
     if mine != story.content(stored.get("artifacts")):
         raise Failed({"followed": mine, "stored": stored.get("artifacts")}, "all that the task has made")

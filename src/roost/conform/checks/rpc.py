@@ -8,33 +8,41 @@ from typing import Any
 
 from roost.conform.case import Case
 from roost.conform.check import HTTP, check
+from roost.conform.client import JSONObject
 from roost.conform.outcome import Failed
 from roost.protocol.errors import InvalidRequest, MethodNotFound
 
 RPC, REST = HTTP[:1], HTTP[1:]
 
 
-async def asked(x: Case, **changed: Any) -> tuple[dict[str, Any], str]:
+async def asked(x: Case, params: JSONObject | None = None, **changed: Any) -> tuple[JSONObject, str]:
     """The response to a GetTask of JSON-RPC, with something else in its request."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": str(uuid.uuid4())}, **changed}
+    given = {"id": str(uuid.uuid4())} if params is None else params
+    tenant = {"tenant": x.client.interface.tenant} if x.client.interface.tenant else {}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {**given, **tenant}, **changed}
     reply = await x.http.raw(json.dumps(body).encode())
     found = reply.json("a JSON-RPC response")
     return (found if isinstance(found, dict) else {}), reply.seen()
 
 
+async def both(x: Case, **changed: Any) -> list[tuple[JSONObject, str]]:
+    """An error, and a result."""
+    return [await asked(x, **changed), await asked(x, {}, method="ListTasks", **changed)]
+
+
 @check("rpc.id", "A response has the id of its request, as it was", "9.3", on=RPC)
 async def request_id(x: Case) -> None:
     for given in (7, "seven"):
-        found, seen = await asked(x, id=given)
-        if found.get("id") != given or isinstance(found.get("id"), bool):
-            raise Failed(seen, f"id: {json.dumps(given)}")
+        for found, seen in await both(x, id=given):
+            if found.get("id") != given or isinstance(found.get("id"), bool):
+                raise Failed(seen, f"id: {json.dumps(given)}")
 
 
 @check("rpc.version", 'A response says jsonrpc: "2.0"', "9.1", on=RPC)
 async def version(x: Case) -> None:
-    found, seen = await asked(x)
-    if found.get("jsonrpc") != "2.0":
-        raise Failed(seen, 'jsonrpc: "2.0"')
+    for found, seen in await both(x):
+        if found.get("jsonrpc") != "2.0":
+            raise Failed(seen, 'jsonrpc: "2.0"')
 
 
 @check("rpc.method", "A method that there is not is MethodNotFound", "9.5", on=RPC)

@@ -12,19 +12,21 @@ from roost.conform.outcome import Failed, Skipped, Unjudged
 from roost.conform.target import Target
 from roost.identity.verifying import Fault, Jwk, Unverifiable, Verdict, key_urls, read_card, read_jwks, verify
 
-ELSEWHERE = "the keys are not where the card is: they are not fetched"
+ELSEWHERE = "the keys are not where the card is, and are fetched from nowhere else"
 
 
 async def keys(target: Target) -> list[Jwk]:
-    """Those at the card's own origin."""
-    places = key_urls(read_card(target.reply.body)) or [f"{target.base}/.well-known/jwks.json"]
+    """Those at the card's own origin. Skipped if the card names none there."""
+    named = key_urls(read_card(target.reply.body))
+    places = named or [f"{target.base}/.well-known/jwks.json"]
+    here = [place for place in places if f"{urlsplit(place).scheme}://{urlsplit(place).netloc}" == target.origin]
     found: list[Jwk] = []
-    for place in places:
-        if f"{urlsplit(place).scheme}://{urlsplit(place).netloc}" != target.origin:
-            continue
+    for place in here:
         reply = await target.http.fetch("GET", place)
         if reply.status == 200:
             found += read_jwks(reply.body)
+    if not found and not (named and here):
+        raise Skipped(ELSEWHERE)
     return found
 
 
@@ -32,7 +34,7 @@ async def verdicts(target: Target) -> list[Verdict]:
     try:
         found = await keys(target)
         if not found:
-            raise Unjudged(ELSEWHERE)
+            raise Unjudged("there are no keys where the card says")
         return verify(target.reply.body, found)
     except Unverifiable as error:
         raise Failed(str(error), "a signed card, and a key set, as section 8.4 has them") from None
@@ -77,8 +79,8 @@ async def header(x: Case) -> None:
         try:
             text = entry["protected"]
             found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            complete = isinstance(found, dict) and found.get("alg") not in (None, "none") and bool(found.get("kid"))
+            complete = found["alg"] != "none" and all(found[name] for name in ("alg", "typ", "kid"))
         except (KeyError, TypeError, ValueError):
             complete = False
         if not complete:
-            raise Failed(entry, "alg, which is not none, and kid")
+            raise Failed(entry, "alg, which is not none, typ and kid")

@@ -65,7 +65,7 @@ async def unread(x: Case) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(4):
             await stack.enter_async_context(x.events("SendStreamingMessage", {"message": hint.message()}))
-        reply = await x.target.http.fetch("GET", x.target.url)
+        reply = await x.target.card()
         if reply.status not in (200, 304):
             raise Failed(reply.seen(), "the card, while streams are open that nobody reads")
         await x.ok("SendMessage", {"message": x.hints.plain.message()})

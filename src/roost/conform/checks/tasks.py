@@ -20,7 +20,7 @@ async def task(x: Case) -> None:
     found = await x.ok("GetTask", {"id": sent["id"]})
     valid(Task, found, "a Task")
     for name in ("id", "contextId", "artifacts"):
-        if found.get(name) != sent.get(name):
+        if (found.get(name) or None) != (sent.get(name) or None):
             raise Failed({name: found.get(name)}, f"{name} as the answer to SendMessage had it: {sent.get(name)}")
     if state(found) is not state(sent):
         raise Failed(found, f"the state {state(sent)}, as the answer to SendMessage had it")

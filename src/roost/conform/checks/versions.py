@@ -7,9 +7,8 @@ import uuid
 
 from roost.conform.case import Case
 from roost.conform.check import HTTP, ONCE, SHOULD, check
-from roost.conform.client import VERSION
+from roost.conform.client import EXTENSIONS, VERSION
 from roost.conform.outcome import Failed, Skipped
-from roost.conform.target import host_of
 from roost.protocol.errors import VersionNotSupported
 
 
@@ -25,12 +24,14 @@ async def unknown(x: Case) -> None:
 
 @check("version.absent", "A request without a version is one of 0.3", "3.6.2")
 async def absent(x: Case) -> None:
+    if x.client.name not in [one.protocol_binding for one in x.target.legacy]:
+        await x.refused("ListTasks", {}, VersionNotSupported, headers={VERSION: None})
+        return
+    if x.client.name != "JSONRPC":
+        raise Skipped(f"the card names an interface {x.client.name} of 0.3: version.old judges that")
     answer = await x.call("ListTasks", {}, {VERSION: None})
-    legacy = [one.protocol_binding for one in x.target.legacy]
-    if answer.problem is None and x.client.name not in legacy:
-        raise Failed(answer.seen, "VERSION_NOT_SUPPORTED: the card names no interface of 0.3")
-    if x.client.name not in legacy:
-        x.is_refusal(answer, "ListTasks", VersionNotSupported)
+    if answer.problem is None:
+        raise Failed(answer.seen, "an error: 0.3 has no method ListTasks")
 
 
 @check("version.patch", "A patch number does not matter", "3.6")
@@ -40,27 +41,27 @@ async def patch(x: Case) -> None:
 
 @check("version.query", "The version may be a parameter of the request", "3.6.1", on=HTTP[1:], level=SHOULD)
 async def query(x: Case) -> None:
-    method, url, body = x.http.request("ListTasks", {VERSION: "1.0"})
-    headers = {"Authorization": f"Bearer {x.client.token}"} if x.client.token else {}
-    reply = await x.target.http.fetch(method, url, headers, body)
-    if reply.status != 200:
-        raise Failed(reply.seen(), f"the same as with the header {VERSION}: 1.0")
+    answer = await x.call("ListTasks", {VERSION: "1.0"}, {VERSION: None})
+    if answer.problem is not None:
+        raise Failed(answer.seen, f"the same as with the header {VERSION}: 1.0")
 
 
 @check("version.old", "An interface of 0.3 speaks 0.3", "3.6.2", "0.3", on=ONCE)
 async def old(x: Case) -> None:
-    here = host_of(x.target.url)
-    found = [one for one in x.target.legacy if one.protocol_binding == "JSONRPC" and host_of(one.url) == here]
+    found = [one for one in x.target.legacy if one.protocol_binding == "JSONRPC" and not x.target.barred(one.url)]
     if not found:
-        raise Skipped("only JSON-RPC of 0.3 on the card's own host is judged")
+        raise Skipped("only JSON-RPC of 0.3 on the card's own host is judged, with TLS if the card has it")
     message = {
         "kind": "message",
         "messageId": str(uuid.uuid4()),
         "role": "user",
         "parts": [{"kind": "text", "text": "hello"}],
+        "metadata": x.hints.plain.metadata,
     }
     body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
     headers = {"Content-Type": "application/json"}
+    if x.client.required:
+        headers[f"X-{EXTENSIONS}"] = ", ".join(x.client.required)
     if x.client.token:
         headers["Authorization"] = f"Bearer {x.client.token}"
     reply = await x.target.http.fetch("POST", found[0].url, headers, json.dumps(body).encode())

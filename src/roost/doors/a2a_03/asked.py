@@ -1,5 +1,5 @@
-"""What a client of 0.3 sent, as a request of the compat layer; or InvalidParams, with the field, before anything is
-done. What the layer would take for something else, such as a part of A2A 1.0, is refused here."""
+"""What a client of 0.3 sent, as the compat layer makes a request of 1.0 of it; or InvalidParams, with the field, before
+anything is done. What the layer would take for something else, such as a part of A2A 1.0, is refused here."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, TypeVar
 
+import msgspec
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
 from a2a.compat.v0_3 import conversions, proto_utils
 from a2a.compat.v0_3 import types as old
-from google.protobuf.json_format import ParseDict, ParseError
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseError as NotProtobuf
 from google.protobuf.message import Message
 from pydantic import BaseModel, ValidationError
 
 from roost.protocol.codec import decode
-from roost.protocol.errors import InvalidParams
+from roost.protocol.errors import InvalidParams, ParseError, PayloadTooLarge
 
-R = TypeVar("R", bound=BaseModel)
 M = TypeVar("M", bound=Message)
 
 KINDS = ("text", "file", "data")
 HINT = "; this is A2A 0.3, for 1.0 send `A2A-Version: 1.0`"
 TASK = re.compile(r"tasks/[^/]+")
 CONFIG = re.compile(r"tasks/[^/]+/pushNotificationConfigs/[^/]+")
+EXACT = 2**53
+"""Integers up to here are what they were as doubles."""
+MOST = 100_000
+"""Values in a body."""
+HEAVIEST = 2 * 1024 * 1024
+"""Bytes of a protobuf message that are no text and no file; a number in it takes eleven."""
 UNFIT = "it is nested too deep, or has a number that is too large"
 
 _STEP = re.compile(r"Failed to parse (\w+) field: ")
@@ -35,21 +43,28 @@ TO_CORE: dict[type[BaseModel], Callable[[Any], Message]] = {
     old.SendStreamingMessageRequest: conversions.to_core_send_message_request,
     old.GetTaskRequest: conversions.to_core_get_task_request,
     old.CancelTaskRequest: conversions.to_core_cancel_task_request,
+    old.TaskResubscriptionRequest: conversions.to_core_subscribe_to_task_request,
 }
-"""Those that may have what protobuf cannot."""
+"""Those that are converted here. The others are small, and the compat layer's handler takes them as they are."""
 
 
 # JSON-RPC
 
 
-def from_params(kind: type[R], method: str, params: Any) -> R:
+def from_params(kind: type[BaseModel], method: str, body: bytes) -> Message | BaseModel:
+    check_size(body)
+    try:
+        params = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParseError(f"Invalid JSON payload: {error}") from None
+    _check_numbers(params)
     if kind in (old.SendMessageRequest, old.SendStreamingMessageRequest):
         _check_kinds(params)
     try:
         request = kind.model_validate({"id": 0, "method": method, "params": params})
     except ValidationError as error:
         raise _invalid(error) from None
-    return checked(request)
+    return core_of(request) if kind in TO_CORE else request
 
 
 def _check_kinds(params: Any) -> None:
@@ -83,7 +98,7 @@ def _invalid(error: ValidationError) -> InvalidParams:
 # REST: the JSON of protobuf
 
 
-def from_json(body: bytes) -> old.SendMessageRequest:
+def from_json(body: bytes) -> pb.SendMessageRequest:
     value = _object(body)
     message = value.get("message", value.get("request"))
     if not isinstance(message, dict):
@@ -101,17 +116,21 @@ def from_json(body: bytes) -> old.SendMessageRequest:
     return from_message(_parsed(old_pb.SendMessageRequest(), value))
 
 
-def push_from_json(task_id: str, body: bytes) -> old.SetTaskPushNotificationConfigRequest:
+def push_from_json(task_id: str, body: bytes, config_id: str) -> old.SetTaskPushNotificationConfigRequest:
     """With the config alone (as the specification has it) or within a request (as a2a-sdk sends it)."""
     value = _object(body)
-    config = value.get("config", value)
-    found = _parsed(old_pb.TaskPushNotificationConfig(), config if isinstance(config, dict) else {"name": config})
-    if not found.HasField("push_notification_config"):
-        field = "config.pushNotificationConfig" if "config" in value else "pushNotificationConfig"
-        raise InvalidParams(f"{field}: it must be there", field=field)
+    asked = _parsed(
+        old_pb.CreateTaskPushNotificationConfigRequest(config_id=config_id),
+        value if "config" in value else {"config": value},
+    )
+    if asked.parent not in ("", f"tasks/{task_id}"):
+        raise InvalidParams(f"parent: {asked.parent[:128]!r} is not the task of the path", field="parent")
+    if config_id and asked.config_id != config_id:
+        raise InvalidParams("configId: the body and the query differ", field="configId")
+    name_config(task_id, asked)
     params = old.TaskPushNotificationConfig(
         task_id=task_id,
-        push_notification_config=proto_utils.FromProto.push_notification_config(found.push_notification_config),
+        push_notification_config=proto_utils.FromProto.push_notification_config(asked.config.push_notification_config),
     )
     return old.SetTaskPushNotificationConfigRequest(id=0, params=params)
 
@@ -126,7 +145,9 @@ def history_length(query: dict[str, str]) -> int | None:
 
 
 def _object(body: bytes) -> dict[str, Any]:
+    check_size(body)
     value: dict[str, Any] = decode(dict[str, Any], body)
+    _check_numbers(value)
     return value
 
 
@@ -147,7 +168,7 @@ def _check_part(field: str, part: Any) -> None:
 def _parsed(message: M, value: dict[str, Any]) -> M:
     try:
         return ParseDict(value, message, ignore_unknown_fields=True)
-    except ParseError as error:
+    except NotProtobuf as error:
         text = str(error)
         field = ".".join(_STEP.findall(text)) or "body"
         raise InvalidParams(f"{field}: {_STEP.sub('', text).rstrip('.')}"[:500], field=field) from None
@@ -158,9 +179,12 @@ def _parsed(message: M, value: dict[str, Any]) -> M:
 # Protobuf, of REST and of gRPC
 
 
-def from_message(message: old_pb.SendMessageRequest) -> old.SendMessageRequest:
+def from_message(message: old_pb.SendMessageRequest) -> pb.SendMessageRequest:
     asked = message.request
-    if asked.role == old_pb.ROLE_UNSPECIFIED:
+    plain = sum(len(part.text.encode()) + len(part.file.file_with_bytes) for part in asked.content)
+    if message.ByteSize() - plain > HEAVIEST:
+        raise _too_large(f"more than {HEAVIEST} bytes beside texts and files")
+    if asked.role not in (old_pb.ROLE_USER, old_pb.ROLE_AGENT):
         raise InvalidParams("message.role: it must be ROLE_USER or ROLE_AGENT", field="message.role")
     for index, part in enumerate(asked.content):
         field = f"message.content[{index}]"
@@ -174,7 +198,8 @@ def from_message(message: old_pb.SendMessageRequest) -> old.SendMessageRequest:
         params = proto_utils.FromProto.message_send_params(message)
     except (ValueError, RecursionError):
         raise InvalidParams(f"message: {UNFIT}", field="message") from None
-    return checked(old.SendMessageRequest(id=0, params=params))
+    core: pb.SendMessageRequest = core_of(old.SendMessageRequest(id=0, params=params))
+    return core
 
 
 def check_name(pattern: re.Pattern[str], field: str, name: str) -> None:
@@ -184,24 +209,87 @@ def check_name(pattern: re.Pattern[str], field: str, name: str) -> None:
         raise InvalidParams(f"{field}: {name[:128]!r} is not {form}", field=field)
 
 
+def name_config(task_id: str, asked: old_pb.CreateTaskPushNotificationConfigRequest) -> None:
+    """Give the webhook the id that the request has, wherever it says it. a2a-sdk ends the name in None for none."""
+    config = asked.config
+    if not config.HasField("push_notification_config"):
+        field = "config.pushNotificationConfig"
+        raise InvalidParams(f"{field}: it must be there", field=field)
+    if config.name and not config.name.startswith(f"tasks/{task_id}/"):
+        raise InvalidParams(f"config.name: {config.name[:128]!r} is of another task", field="config.name")
+    named = config.name.partition("/pushNotificationConfigs/")[2]
+    said = {config.push_notification_config.id, asked.config_id, "" if named == "None" else named} - {""}
+    if len(said) > 1:
+        raise InvalidParams(f"configId: it is {' and '.join(sorted(said))[:256]} at once", field="configId")
+    config.push_notification_config.id = said.pop() if said else ""
+
+
 # All of them
 
 
-def checked(request: R) -> R:
-    """It can be converted."""
+def core_of(request: BaseModel) -> Any:
+    """The request of 1.0."""
     if isinstance(request, (old.SendMessageRequest, old.SendStreamingMessageRequest)):
         for index, part in enumerate(request.params.message.parts):
-            file = part.root.file if isinstance(part.root, old.FilePart) else None
-            if isinstance(file, old.FileWithBytes) and not _is_base64(file.bytes):
-                raise _not_base64(f"message.parts[{index}].file.bytes")
-    to_core = TO_CORE.get(type(request))
-    if to_core is not None:
+            _check_content(f"message.parts[{index}]", part.root)
+    try:
+        return TO_CORE[type(request)](request)
+    except (ValueError, TypeError, OverflowError, RecursionError, NotProtobuf) as error:
+        field = "historyLength" if "out of range" in str(error) else "params"
+        raise InvalidParams(f"{field}: {UNFIT}", field=field) from None
+
+
+def _check_content(field: str, part: old.TextPart | old.FilePart | old.DataPart) -> None:
+    if isinstance(part, old.FilePart) and isinstance(part.file, old.FileWithBytes) and not _is_base64(part.file.bytes):
+        raise _not_base64(f"{field}.file.bytes")
+    if isinstance(part, old.DataPart) and (part.metadata or {}).get("data_part_compat") and [*part.data] != ["value"]:
+        raise InvalidParams(
+            f"{field}.data: with data_part_compat in the metadata it has `value`, and nothing else",
+            field=f"{field}.data",
+        )
+
+
+def check_size(body: bytes) -> None:
+    """By the commas: each value of JSON that can be many is beside one."""
+    if body.count(b",") > MOST:
+        outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+        if outside_strings.count(b",") > MOST:
+            raise _too_large(f"more than {MOST} values")
+
+
+def _too_large(what: str) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request has {what}, which A2A 1.0 takes and A2A 0.3 does not: send `A2A-Version: 1.0`")
+
+
+class _Inexact(Exception):
+    """An integer that no double is. `path` leads to it, from its end."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+
+
+def _check_numbers(value: Any) -> None:
+    try:
+        _look_at(value)
+    except _Inexact as found:
+        field = "".join(reversed(found.path)).removeprefix(".")[:256]
+        raise InvalidParams(
+            f"{field}: the integer is too large: in A2A 0.3 they are exact up to 2^53. Send it as a text", field=field
+        ) from None
+
+
+def _look_at(value: Any) -> None:
+    """Every integer below it."""
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in steps:
         try:
-            to_core(request)
-        except (ValueError, TypeError, OverflowError, RecursionError, ParseError) as error:
-            field = "historyLength" if "out of range" in str(error) else "params"
-            raise InvalidParams(f"{field}: {UNFIT}", field=field) from None
-    return request
+            if isinstance(item, (dict, list)):
+                _look_at(item)
+            elif isinstance(item, int) and abs(item) > EXACT:
+                raise _Inexact
+        except _Inexact as found:
+            found.path.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+            raise
 
 
 def _not_base64(field: str) -> InvalidParams:

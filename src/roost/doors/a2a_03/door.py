@@ -66,8 +66,9 @@ RPC_MATCH = Match(Route("POST", "/", _by("jsonrpc", "serve"), "A2A 0.3: JSON-RPC
 
 
 def claims_rpc(request: Request) -> bool:
-    """A request to the JSON-RPC path, where the version alone decides."""
-    return is_old(version_of(request))
+    """A request to the JSON-RPC path, where the version alone decides. One that is not served is refused here."""
+    version = version_of(request)
+    return version != SUPPORTED_VERSION and not version.startswith(SUPPORTED_VERSION + ".")
 
 
 def claims(request: Request, agent: str, below: str) -> bool:
@@ -91,7 +92,7 @@ def is_old(version: str) -> bool:
 def require_old(version: str) -> None:
     if not is_old(version):
         raise VersionNotSupported(
-            f"A2A version {version!r} is not supported here. Send `A2A-Version: 0.3`, or none",
+            f"A2A version {version!r} is not supported here. A request without one is of 0.3",
             metadata={"requestedVersion": version, "supportedVersions": f"{VERSION}, {SUPPORTED_VERSION}"},
         )
 

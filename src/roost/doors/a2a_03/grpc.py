@@ -5,24 +5,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
+from a2a.compat.v0_3 import proto_utils
+from a2a.compat.v0_3 import types as old
 from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
+from a2a.types import a2a_pb2 as pb
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.asked import CONFIG, TASK, check_name, from_message
+from roost.doors.a2a_03.asked import CONFIG, TASK, check_name, core_of, from_message, name_config
+from roost.doors.a2a_03.beside import beside
 from roost.doors.a2a_03.door import require_old
 from roost.doors.a2a_03.errors import name_of
 from roost.doors.a2a_03.handler import Handler03
 from roost.doors.context import Context
-from roost.doors.grpc import GrpcDoor, Servicer, abort
+from roost.doors.grpc import GrpcDoor
+from roost.doors.grpc_calls import Calls
+from roost.doors.grpc_errors import Servicer, abort
 from roost.doors.guard import Guard
 from roost.doors.http import Head
 from roost.doors.observability import Requests
-from roost.protocol.errors import A2AError, InvalidParams
+from roost.protocol.errors import A2AError
 
 T = TypeVar("T")
 
@@ -39,29 +46,60 @@ NAMED = {
 }
 """What the name of the resource must be, and which field has it."""
 STREAMS = ("SendStreamingMessage", "TaskSubscription")
+OWN = {
+    "SendMessage": "send",
+    "SendStreamingMessage": "stream",
+    "GetTask": "get",
+    "CancelTask": "cancel",
+    "TaskSubscription": "subscribe",
+}
+"""What is converted beside the loop, and the method of Converter that does it; the others are the compat layer's."""
 
 
 class Converter(CompatGrpcHandler):
     """Its methods are given a ServerCallContext; who calls has been found out already."""
 
     def __init__(self, context: Context) -> None:
-        self.handler03 = Handler03(context)
+        self.handler = self.handler03 = Handler03(context)
+
+    async def send(self, request: old_pb.SendMessageRequest, context: Any) -> old_pb.SendMessageResponse:
+        asked = await _asked(request)
+        return await self.handler.send(asked, context, proto_utils.ToProto.task_or_message)
+
+    async def stream(self, request: old_pb.SendMessageRequest, context: Any) -> AsyncGenerator[old_pb.StreamResponse]:
+        asked = await _asked(request)
+        async with aclosing(self.handler.stream(asked, context, proto_utils.ToProto.stream_response)) as responses:
+            async for response in responses:
+                yield response
+
+    async def get(self, request: old_pb.GetTaskRequest, context: Any) -> old_pb.Task:
+        params = proto_utils.FromProto.task_query_params(request)
+        asked = core_of(old.GetTaskRequest(id=0, params=params))
+        return await self.handler.get(asked, context, proto_utils.ToProto.task)
+
+    async def cancel(self, request: old_pb.CancelTaskRequest, context: Any) -> old_pb.Task:
+        asked = core_of(old.CancelTaskRequest(id=0, params=proto_utils.FromProto.task_id_params(request)))
+        return await self.handler.cancel(asked, context, proto_utils.ToProto.task)
+
+    async def subscribe(
+        self, request: old_pb.TaskSubscriptionRequest, context: Any
+    ) -> AsyncGenerator[old_pb.StreamResponse]:
+        asked = core_of(old.TaskResubscriptionRequest(id=0, params=proto_utils.FromProto.task_id_params(request)))
+        async with aclosing(self.handler.subscribe(asked, context, proto_utils.ToProto.stream_response)) as responses:
+            async for response in responses:
+                yield response
 
     async def _handle_unary(self, context: Any, handler_func: Callable[[Any], Awaitable[T]], default_response: T) -> T:
         return await handler_func(context)
-
-    async def _handle_stream(self, context: Any, handler_func: Callable[[Any], AsyncIterable[T]]) -> AsyncIterable[T]:
-        async for item in handler_func(context):
-            yield item
 
 
 class OldGrpcDoor(GrpcDoor):
     name = SERVICE.full_name
     names_agent = AGENT
 
-    def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None) -> None:
+    def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None, calls: Calls) -> None:
         agents = list(context.engine.runner.lanes)
-        super().__init__(context, guard, requests, agents[0] if len(agents) == 1 else root)
+        super().__init__(context, guard, requests, agents[0] if len(agents) == 1 else root, calls)
         self.converter = Converter(context)
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -71,7 +109,7 @@ class OldGrpcDoor(GrpcDoor):
         return self._served(kinds, unary, {name: made[name] for name in STREAMS})
 
     def _checked(self, name: str) -> Callable[[Any, Any], Any]:
-        operation = getattr(self.converter, name)
+        operation = getattr(self.converter, OWN.get(name, name))
 
         def checked(params: Message, context: Any) -> Any:
             check(name, params)
@@ -90,13 +128,13 @@ class OldGrpcDoor(GrpcDoor):
         await abort(context, error, f"{name_of(error)}: {error.message}")
 
 
+async def _asked(request: old_pb.SendMessageRequest) -> pb.SendMessageRequest:
+    return await beside(request.ByteSize(), lambda: from_message(request))
+
+
 def check(name: str, params: Any) -> None:
-    if name in ("SendMessage", "SendStreamingMessage"):
-        from_message(params)
     if name in NAMED:
         pattern, field = NAMED[name]
         check_name(pattern, field, getattr(params, field))
-    if name == "CreateTaskPushNotificationConfig" and not params.config.HasField("push_notification_config"):
-        raise InvalidParams(
-            "config.push_notification_config: it must be there", field="config.push_notification_config"
-        )
+    if name == "CreateTaskPushNotificationConfig":
+        name_config(params.parent.removeprefix("tasks/"), params)

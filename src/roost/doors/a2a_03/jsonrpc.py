@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-import msgspec
 from a2a.compat.v0_3 import types as old
+from google.protobuf.message import Message
 from msgspec import Raw
 from pydantic import BaseModel
 
 from roost.doors import jsonrpc
 from roost.doors.a2a_03.asked import from_params
-from roost.doors.a2a_03.door import negotiate
+from roost.doors.a2a_03.beside import beside
+from roost.doors.a2a_03.door import admit
 from roost.doors.a2a_03.handler import Handler03, plain, refusal, sdk_call
 from roost.doors.a2a_03.streams import write_stream
 from roost.doors.errors import rpc_error
@@ -21,7 +22,7 @@ from roost.doors.http import REPLAYED, ClientGone, Response, respond
 from roost.doors.jsonrpc import NO_ID, envelope_of
 from roost.doors.rest import Call, last_event_id, refuse_resume
 from roost.protocol.codec import encode
-from roost.protocol.errors import A2AError, MethodNotFound, ParseError
+from roost.protocol.errors import A2AError, MethodNotFound
 
 
 class Method(NamedTuple):
@@ -32,11 +33,11 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "message/send": Method(old.SendMessageRequest, "on_message_send"),
-    "message/stream": Method(old.SendStreamingMessageRequest, "on_message_send_stream", streams=True),
-    "tasks/get": Method(old.GetTaskRequest, "on_get_task"),
-    "tasks/cancel": Method(old.CancelTaskRequest, "on_cancel_task"),
-    "tasks/resubscribe": Method(old.TaskResubscriptionRequest, "on_subscribe_to_task", streams=True),
+    "message/send": Method(old.SendMessageRequest, "send"),
+    "message/stream": Method(old.SendStreamingMessageRequest, "stream", streams=True),
+    "tasks/get": Method(old.GetTaskRequest, "get"),
+    "tasks/cancel": Method(old.CancelTaskRequest, "cancel"),
+    "tasks/resubscribe": Method(old.TaskResubscriptionRequest, "subscribe", streams=True),
     "tasks/pushNotificationConfig/set": Method(
         old.SetTaskPushNotificationConfigRequest, "on_create_task_push_notification_config"
     ),
@@ -62,10 +63,11 @@ async def serve(call: Call) -> None:
         envelope = envelope_of(body)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         engine = call.context.engine
-        negotiate(request, engine.lane(call.agent).hosted.profile, engine.tenancy)
+        admit(request, engine.lane(call.agent).hosted.profile, engine.tenancy)
         method = _method(envelope.method)
         request.route = f"{request.route} {envelope.method}"
-        asked = from_params(method.kind, envelope.method, _params(envelope))
+        params = bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}"
+        asked = await beside(len(params), lambda: from_params(method.kind, envelope.method, params))
         await (_stream if method.streams else _answer)(call, method, asked, bytes(request_id))
     except ClientGone:
         raise
@@ -87,39 +89,37 @@ def _method(name: str) -> Method:
     raise MethodNotFound(f"Method {name[:80]!r} does not exist; A2A 0.3 has {', '.join(METHODS)}")
 
 
-def _params(envelope: jsonrpc.Envelope) -> Any:
-    if not isinstance(envelope.params, Raw):
-        return {}
-    try:
-        return msgspec.json.decode(envelope.params)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParseError(f"Invalid JSON payload: {error}") from None
-
-
-async def _answer(call: Call, method: Method, asked: BaseModel, request_id: bytes) -> None:
+async def _answer(call: Call, method: Method, asked: Message | BaseModel, request_id: bytes) -> None:
     made = sdk_call(call)
-    result = await getattr(Handler03(call.context), method.operation)(asked, made.context())
+    operation = getattr(Handler03(call.context), method.operation)
+
+    def form(result: Any) -> bytes:
+        if isinstance(result, list):
+            return _result(request_id, [plain(item) for item in result])
+        return _result(request_id, None if result is None else plain(result))
+
+    if isinstance(asked, Message):
+        body = await operation(asked, made.context(), form)
+    else:
+        body = form(await operation(asked, made.context()))
     if made.replayed:
         call.request.answer_headers.append(REPLAYED)
-    shown = [plain(item) for item in result] if isinstance(result, list) else None if result is None else plain(result)
-    await respond(call.request, Response(200, _result(request_id, shown)))
+    await respond(call.request, Response(200, body))
 
 
-async def _stream(call: Call, method: Method, asked: BaseModel, request_id: bytes) -> None:
+async def _stream(call: Call, method: Method, asked: Message | BaseModel, request_id: bytes) -> None:
     request, made = call.request, sdk_call(call)
-    if method.operation == "on_subscribe_to_task":
+    if method.operation == "subscribe":
         made.last_event_id = last_event_id(request)
     else:
         refuse_resume(request)
 
-    def data(frame: old.SendStreamingMessageSuccessResponse) -> bytes:
-        return _result(request_id, plain(frame.result))
-
     def ending(error: A2AError) -> bytes:
         return b"data: %b\n\n" % rpc_error(error, Raw(request_id)).body
 
-    frames = getattr(Handler03(call.context), method.operation)(asked, made.context())
-    await write_stream(request, made, frames, data, ending)
+    operation = getattr(Handler03(call.context), method.operation)
+    frames = operation(asked, made.context(), lambda event: _result(request_id, plain(event)))
+    await write_stream(request, made, frames, ending)
 
 
 def _result(request_id: bytes, result: Any) -> bytes:

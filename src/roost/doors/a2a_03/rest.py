@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
 from a2a.compat.v0_3 import types as old
 from a2a.compat.v0_3.proto_utils import ToProto
+from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError as SdkError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.asked import checked, from_json, history_length, push_from_json
+from roost.doors.a2a_03.asked import core_of, from_json, history_length, push_from_json
+from roost.doors.a2a_03.beside import beside
 from roost.doors.a2a_03.errors import rest_body
-from roost.doors.a2a_03.handler import Frames, Handler03, refusal, sdk_call, whole
+from roost.doors.a2a_03.handler import Handler03, refusal, sdk_call, whole
 from roost.doors.a2a_03.streams import write_stream
 from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, Response, respond
@@ -24,36 +27,36 @@ from roost.protocol.errors import A2AError
 
 
 async def send_message(call: Call) -> None:
-    asked, made = from_json(await _body(call)), sdk_call(call)
-    answer = await _done(call, Handler03(call.context).on_message_send(asked, made.context()))
+    asked, made = await _asked(call), sdk_call(call)
+    body = await _done(call, Handler03(call.context).send(asked, made.context(), _formed(ToProto.task_or_message)))
     if made.replayed:
         call.request.answer_headers.append(REPLAYED)
-    await _ok(call, ToProto.task_or_message(answer))
+    await _ok(call, body)
 
 
 async def stream_message(call: Call) -> None:
     refuse_resume(call.request)
-    asked, made = from_json(await _body(call)), sdk_call(call)
-    await _stream(call, made, Handler03(call.context).on_message_send_stream(asked, made.context()))
+    asked, made = await _asked(call), sdk_call(call)
+    await _stream(call, made, Handler03(call.context).stream(asked, made.context(), _EVENT))
 
 
 async def list_tasks(call: Call) -> None:
-    found = await _done(call, Handler03(call.context).on_list_tasks(sdk_call(call).context()))
-    await _answer(call, [MessageToDict(ToProto.task(task)) for task in found])
+    def form(tasks: list[old.Task]) -> bytes:
+        return encode(whole([MessageToDict(ToProto.task(task)) for task in tasks]))
+
+    await _ok(call, await _done(call, Handler03(call.context).list_tasks(sdk_call(call).context(), form)))
 
 
 async def get_task(call: Call) -> None:
     params = old.TaskQueryParams(id=call.path["id"], history_length=history_length(call.request.query))
-    asked = checked(old.GetTaskRequest(id=0, params=params))
-    task = await _done(call, Handler03(call.context).on_get_task(asked, sdk_call(call).context()))
-    await _ok(call, ToProto.task(task))
+    asked = core_of(old.GetTaskRequest(id=0, params=params))
+    await _ok(call, await _done(call, Handler03(call.context).get(asked, sdk_call(call).context(), _TASK)))
 
 
 async def cancel_task(call: Call) -> None:
     await _no_more(call)
-    asked = old.CancelTaskRequest(id=0, params=old.TaskIdParams(id=call.path["id"]))
-    task = await _done(call, Handler03(call.context).on_cancel_task(asked, sdk_call(call).context()))
-    await _ok(call, ToProto.task(task))
+    asked = core_of(old.CancelTaskRequest(id=0, params=old.TaskIdParams(id=call.path["id"])))
+    await _ok(call, await _done(call, Handler03(call.context).cancel(asked, sdk_call(call).context(), _TASK)))
 
 
 async def subscribe_to_task(call: Call) -> None:
@@ -61,15 +64,18 @@ async def subscribe_to_task(call: Call) -> None:
     made.last_event_id = last_event_id(call.request)
     if call.request.method == "POST":
         await _no_more(call)
-    asked = old.TaskResubscriptionRequest(id=0, params=old.TaskIdParams(id=call.path["id"]))
-    await _stream(call, made, Handler03(call.context).on_subscribe_to_task(asked, made.context()))
+    asked = core_of(old.TaskResubscriptionRequest(id=0, params=old.TaskIdParams(id=call.path["id"])))
+    await _stream(call, made, Handler03(call.context).subscribe(asked, made.context(), _EVENT))
 
 
 async def create_push_config(call: Call) -> None:
-    asked = push_from_json(call.path["taskId"], await _body(call))
+    query = call.request.query
+    config_id = query.get("configId", query.get("config_id", ""))
+    body = await _body(call)
+    asked = await beside(len(body), lambda: push_from_json(call.path["taskId"], body, config_id))
     handler = Handler03(call.context)
     made = await _done(call, handler.on_create_task_push_notification_config(asked, sdk_call(call).context()))
-    await _ok(call, ToProto.task_push_notification_config(made))
+    await _ok(call, _json(ToProto.task_push_notification_config(made)))
 
 
 async def get_push_config(call: Call) -> None:
@@ -79,7 +85,7 @@ async def get_push_config(call: Call) -> None:
     asked = old.GetTaskPushNotificationConfigRequest(id=0, params=params)
     handler = Handler03(call.context)
     found = await _done(call, handler.on_get_task_push_notification_config(asked, sdk_call(call).context()))
-    await _ok(call, ToProto.task_push_notification_config(found))
+    await _ok(call, _json(ToProto.task_push_notification_config(found)))
 
 
 async def list_push_configs(call: Call) -> None:
@@ -88,7 +94,7 @@ async def list_push_configs(call: Call) -> None:
     handler = Handler03(call.context)
     found = await _done(call, handler.on_list_task_push_notification_configs(asked, sdk_call(call).context()))
     configs = [ToProto.task_push_notification_config(config) for config in found]
-    await _ok(call, old_pb.ListTaskPushNotificationConfigResponse(configs=configs))
+    await _ok(call, _json(old_pb.ListTaskPushNotificationConfigResponse(configs=configs)))
 
 
 async def delete_push_config(call: Call) -> None:
@@ -98,13 +104,18 @@ async def delete_push_config(call: Call) -> None:
     asked = old.DeleteTaskPushNotificationConfigRequest(id=0, params=params)
     handler = Handler03(call.context)
     await _done(call, handler.on_delete_task_push_notification_config(asked, sdk_call(call).context()))
-    await _answer(call, {})
+    await _ok(call, b"{}")
 
 
 async def extended_card(call: Call) -> None:
     asked = old.GetAuthenticatedExtendedCardRequest(id=0)
     card = await _done(call, Handler03(call.context).on_get_extended_agent_card(asked, sdk_call(call).context()))
-    await _ok(call, ToProto.agent_card(card))
+    await _ok(call, _json(ToProto.agent_card(card)))
+
+
+async def _asked(call: Call) -> pb.SendMessageRequest:
+    body = await _body(call)
+    return await beside(len(body), lambda: from_json(body))
 
 
 async def _body(call: Call) -> bytes:
@@ -127,19 +138,24 @@ async def _done(call: Call, operation: Any) -> Any:
         raise refusal(error, call.request) from None
 
 
-async def _stream(call: Call, made: SdkCall, frames: Frames) -> None:
-    def data(frame: old.SendStreamingMessageSuccessResponse) -> bytes:
-        return encode(whole(MessageToDict(ToProto.stream_response(frame.result))))
-
+async def _stream(call: Call, made: SdkCall, frames: AsyncGenerator[bytes]) -> None:
     def ending(error: A2AError) -> bytes:
         return b"event: error\ndata: %b\n\n" % rest_body(error)
 
-    await _done(call, write_stream(call.request, made, frames, data, ending))
+    await _done(call, write_stream(call.request, made, frames, ending))
 
 
-async def _ok(call: Call, message: Message) -> None:
-    await _answer(call, MessageToDict(message))
+def _json(message: Message) -> bytes:
+    return encode(whole(MessageToDict(message)))
 
 
-async def _answer(call: Call, value: Any) -> None:
-    await respond(call.request, Response(200, encode(whole(value))))
+def _formed(to_proto: Callable[[Any], Message]) -> Callable[[Any], bytes]:
+    return lambda found: _json(to_proto(found))
+
+
+_TASK = _formed(ToProto.task)
+_EVENT = _formed(ToProto.stream_response)
+
+
+async def _ok(call: Call, body: bytes) -> None:
+    await respond(call.request, Response(200, body))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import TypeVar
 
 from roost.doors.a2a_03.handler import refusal
 from roost.doors.http import REPLAYED, ClientGone, Request
@@ -12,14 +11,11 @@ from roost.doors.sdk import SdkCall
 from roost.doors.sse import HEADERS, IDLE_S, KEEP_ALIVE, one_line
 from roost.protocol.errors import A2AError
 
-T = TypeVar("T")
-
 
 async def write_stream(
     request: Request,
     call: SdkCall,
-    frames: AsyncGenerator[T],
-    data: Callable[[T], bytes],
+    frames: AsyncGenerator[bytes],
     ending: Callable[[A2AError], bytes],
 ) -> None:
     """What goes wrong before the first frame is raised; after it, it is the last frame, as `ending` has it."""
@@ -33,12 +29,12 @@ async def write_stream(
         await request.send({"type": "http.response.start", "status": 200, "headers": headers})
         seq = call.position
         resumed = call.last_event_id is not None
-        await _write(request, _event(None if resumed else seq, data(first)))
+        await _write(request, _event(None if resumed else seq, first))
         gone = asyncio.create_task(_gone(request))
         try:
             while (frame := await _next(request, frames, gone)) is not None:
                 seq = None if seq is None else seq + 1
-                await _write(request, _event(seq, data(frame)))
+                await _write(request, _event(seq, frame))
         except ClientGone:
             return
         except Exception as error:
@@ -50,7 +46,7 @@ async def write_stream(
         await frames.aclose()
 
 
-async def _next(request: Request, frames: AsyncGenerator[T], gone: asyncio.Task[None]) -> T | None:
+async def _next(request: Request, frames: AsyncGenerator[bytes], gone: asyncio.Task[None]) -> bytes | None:
     """The next frame, None at the end; signs of life until it is there."""
     coming = asyncio.ensure_future(anext(frames, None))
     try:

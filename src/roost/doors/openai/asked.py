@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from roost.protocol.codec import check_depth, decoder, invalid
+from roost.protocol.codec import check_cost, decoder, invalid
 from roost.protocol.errors import InvalidParams, ParseError
 
 T = TypeVar("T")
@@ -81,11 +81,17 @@ Content = Text | InputText | OutputText | Refusal | Image | InputImage | File | 
 
 
 class Said(Struct):
-    """A message of a conversation; of `input`, any item."""
+    """A message of a conversation."""
 
     role: Role | None = None
     content: str | list[Content] | None = None
     type: str = "message"
+
+
+class Item(Said):
+    """Of `input`: a message, or something else."""
+
+    id: str | None = None
 
 
 # Requests
@@ -138,7 +144,7 @@ class ChatRequest(Struct):
 class ResponsesRequest(Struct):
     """The body of POST responses."""
 
-    input: str | Annotated[list[Said], Meta(min_length=1)]
+    input: str | Annotated[list[Item], Meta(min_length=1)]
     model: str | None = None
     instructions: str | None = None
     stream: bool | None = None
@@ -159,8 +165,8 @@ class ResponsesRequest(Struct):
         _refuse("top_logprobs", bool(self.top_logprobs), "an agent has none")
 
     @property
-    def said(self) -> list[Said]:
-        return [Said("user", self.input)] if isinstance(self.input, str) else self.input
+    def said(self) -> list[Item]:
+        return [Item("user", self.input)] if isinstance(self.input, str) else self.input
 
     @property
     def conversation_id(self) -> str | None:
@@ -169,13 +175,30 @@ class ResponsesRequest(Struct):
 
 def parse(kind: type[T], body: bytes) -> T:
     """ParseError for bad JSON; InvalidParams, with the field, for the rest."""
-    check_depth(body)
+    check_cost(body)
     try:
-        return decoder(kind)(body)
+        try:
+            return decoder(kind)(body)
+        except msgspec.ValidationError:
+            return msgspec.convert(_bared(msgspec.json.decode(body)), kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise invalid(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ParseError(f"Invalid JSON payload: {error}") from None
+
+
+def _bared(body: Any) -> Any:
+    """Only messages have to look like messages: of other items of `input` no more is left than what they are."""
+    items = body.get("input") if isinstance(body, dict) else None
+    if not isinstance(items, list):
+        return body
+    return {**body, "input": [_bare(item) if isinstance(item, dict) else item for item in items]}
+
+
+def _bare(item: dict[str, Any]) -> dict[str, Any]:
+    if item.get("type", "message") == "message":
+        return item
+    return {name: item[name] for name in ("type", "id") if name in item}
 
 
 def _refuse(name: str, given: bool, why: str) -> None:

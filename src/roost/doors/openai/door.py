@@ -98,10 +98,10 @@ class OpenAIDoor:
     async def _chat(self, request: Request, asked: ChatRequest, profile: Profile) -> None:
         call = await self._call(request, profile)
         asked.check()
-        streams = bool(asked.stream)
-        wish = Wish(turn_of(asked.messages, "messages"), asked.metadata, _session(request, session_id=asked.session_id))
-        exchange = await self._begin(call, wish)
-        if streams:
+        session = _session(request, session_id=asked.session_id)
+        turn = turn_of(asked.messages, "messages", in_session=bool(session))
+        exchange = await self._begin(call, Wish(turn, asked.metadata, session, streams=bool(asked.stream)))
+        if asked.stream:
             options = asked.stream_options
             with_usage = options is not None and bool(options.include_usage)
             await write_stream(exchange, Chunks(exchange, with_usage=with_usage))
@@ -120,9 +120,10 @@ class OpenAIDoor:
                 field="previous_response_id",
             )
         session = _session(request, session_id=asked.session_id, conversation=asked.conversation_id)
-        turn = turn_of(asked.said, "input", asked.instructions)
+        previous = asked.previous_response_id or ""
+        turn = turn_of(asked.said, "input", asked.instructions, in_session=bool(session or previous))
         background = bool(asked.background)
-        wish = Wish(turn, asked.metadata, session, asked.previous_response_id or "")
+        wish = Wish(turn, asked.metadata, session, previous, bool(asked.stream))
         exchange = await self._begin(call, wish)
         exchange.cancels = self.cancels and not background
         if asked.stream:
@@ -159,7 +160,7 @@ class OpenAIDoor:
 
     async def _list_models(self, request: Request, values: dict[str, str]) -> None:
         principal = await self.context.access.for_anyone(request)
-        data = [self._shown(profile) for profile in self.profiles if principal.may_call(profile.id)]
+        data = [self._shown(profile) for profile in self.profiles if self.context.access.may_use(principal, profile)]
         await respond(request, Response(200, encode({"object": "list", "data": data})))
 
     async def _get_model(self, request: Request, values: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 from roost.doors.http import ClientGone, Headers
+from roost.doors.openai.errors import NO_RETRY
 from roost.doors.openai.reading import Piece, Reader, word
 from roost.doors.rest import Call
 from roost.doors.sse import HEADERS, KEEP_ALIVE, one_line
@@ -21,6 +22,7 @@ from roost.protocol.types import CancelTaskRequest, StreamResponse
 log = logging.getLogger("roost.doors")
 
 SESSION, TASK = b"x-session-id", b"x-task-id"
+KEY = b"idempotency-key"
 
 
 class Place(NamedTuple):
@@ -91,12 +93,18 @@ class Exchange:
 
     async def finish(self) -> None:
         """Wait for the end of the turn."""
-        async with aclosing(self.pieces()) as pieces:
-            async for _ in pieces:
-                pass
-        await self.leave()
-        if not self.reader.settled:
-            raise ClientGone if self.gone else self.broken()
+        request = self.call.request
+        try:
+            async with aclosing(self.pieces()) as pieces:
+                async for _ in pieces:
+                    pass
+            await self.leave()
+            if not self.reader.settled:
+                raise ClientGone if self.gone else self.broken()
+        except BaseException:
+            keyed = bool(request.header(KEY).strip())  # what comes again begins nothing new
+            request.answer_headers += self.headers() if keyed else [*NO_RETRY, *self.headers()]
+            raise
 
     async def leave(self) -> None:
         """Where the client is gone, by the operator's setting the task goes too."""

@@ -42,13 +42,16 @@ class Reader:
     """`task` is the task as the turn begins, with what earlier turns have said, and is kept up to date.
 
     Text that was streamed cannot be taken back. An artifact that begins anew is compared with what was sent of it: a
-    run after a crash repeats it, and the stream goes on where they part.
+    run after a crash repeats it, and the stream goes on where they part. Where this turn has added to an artifact of
+    earlier turns, such a run repeats those too; an artifact that this turn begins anew is all its own.
     """
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.before = {artifact.artifact_id: shown(plain(artifact.parts)) for artifact in task.artifacts}
-        self.sent = {artifact_id: [text] for artifact_id, text in self.before.items()}
+        """Of each artifact, what earlier turns have said and this one has not replaced."""
+        self.sent: dict[str, list[str]] = {}
+        """Of each artifact that this turn has touched, all that the client has of it."""
         self.owed: dict[str, str] = {}
         """Of an artifact that began anew: what was sent of it and has not come again yet."""
         self.spoke = False
@@ -120,7 +123,10 @@ class Reader:
         self.usage = usage_of(artifact.metadata, artifact.parts) or self.usage
         apply_artifact(self.task, event)
         sent = self.sent.get(key)
+        if sent is None and event.append is True and key in self.before:
+            sent = self.sent[key] = [self.before[key]]
         if sent is None:
+            self.before.pop(key, None)
             self.sent[key] = [text]
             return self._led(text)
         owed = self.owed.pop(key, "")
@@ -135,7 +141,7 @@ class Reader:
             return ""
         whole = next(shown(plain(one.parts)) for one in self.task.artifacts if one.artifact_id == key)
         self.sent[key] = [whole]
-        return self._led(whole)
+        return self._led(whole.removeprefix(self.before.get(key, "")))
 
     def _led(self, text: str) -> str:
         return BREAK + text if text and self.spoke else text

@@ -8,6 +8,7 @@ from roost.doors.openai.errors import error_of, failure_of
 from roost.doors.openai.exchange import Exchange
 from roost.doors.openai.marks import ToolCall, Usage
 from roost.doors.openai.reading import MESSAGE, Piece
+from roost.doors.openai.turn import ANSWER, TOOL_CALL
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError
 from roost.protocol.types import TaskState
@@ -190,8 +191,8 @@ def _tool_error(text: str) -> Object:
 
 
 def _message_id(exchange: Exchange) -> str:
-    return f"msg_{exchange.place.task}_{exchange.place.seq}"
+    return f"{ANSWER}{exchange.place.task}_{exchange.place.seq}"
 
 
 def _call_id(call: ToolCall) -> str:
-    return f"mcp_{call.id}"
+    return f"{TOOL_CALL}{call.id}"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from roost.doors.access import TENANT
 from roost.doors.http import REPLAYED
-from roost.doors.openai.exchange import Exchange, Place
+from roost.doors.openai.exchange import KEY, Exchange, Place
 from roost.doors.openai.reading import Reader, task_of_reply
-from roost.doors.openai.turn import Turn, beside
+from roost.doors.openai.turn import OURS, Named, Turn, beside
 from roost.doors.rest import Call
-from roost.engine import tenancy
+from roost.engine import idempotency, tenancy
 from roost.engine.answers import Stream
-from roost.engine.idempotency import EXTENSION
 from roost.engine.ids import new_id
+from roost.engine.ports import Scope
+from roost.identity.principal import Principal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
 from roost.protocol.states import PAUSED
 from roost.protocol.types import (
-    GetTaskRequest,
     JSONObject,
     ListTasksRequest,
     ListTasksResponse,
@@ -33,7 +34,10 @@ from roost.protocol.types import (
 
 PART = re.compile(r"message\.parts\[(\d+)\][.\w]*")
 FIELDS = {"message.messageId": "Idempotency-Key", tenancy.FIELD: "metadata.tenant_id"}
-KEY = b"idempotency-key"
+FIRST = 1
+"""The number of the entry that a task begins with."""
+MOST_RECALLED = 50
+"""Earlier answers that are read for a request that only names them."""
 
 
 class PreviousNotFound(InvalidParams):
@@ -47,11 +51,13 @@ class Wish(NamedTuple):
     """Empty for a fresh one."""
     previous: str = ""
     """The id of the response to go on from."""
+    streams: bool = False
 
 
 class Joined(NamedTuple):
-    """Where a message goes: a context, and the task in it that waits for an answer."""
+    """Where a message goes: the caller within its tenant, a context, and the task in it that waits for an answer."""
 
+    principal: Principal
     context: str
     task: str = ""
 
@@ -71,15 +77,22 @@ async def _begin(call: Call, wish: Wish) -> Exchange:
     message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wish.turn.parts)
     if tenancy.KEY in given:
         message.metadata = {tenancy.KEY: given[tenancy.KEY]}
+    elif TENANT in call.request.headers and engine.tenancy != tenancy.OFF:
+        message.metadata = {tenancy.KEY: call.principal.tenant}
     call = call._replace(principal=tenancy.confined(engine.tenancy, call.principal, message))
     joined = await _joined(call, wish)
+    call = call._replace(principal=joined.principal)
+    if key and joined.context:
+        joined = await _as_at_first(call, joined, key)
+    turn = wish.turn if joined.context else await _recalled(call, wish.turn)
     message.context_id, message.task_id = joined.context, joined.task
     chosen: JSONObject = message.metadata or {}
     room = engine.max_metadata - len(encode(chosen))
-    message.metadata = {**chosen, **beside(wish.turn, with_history=not joined.context, room=room)} or None
+    message.metadata = {**chosen, **beside(turn, with_history=not joined.context, room=room)} or None
     request = SendMessageRequest(message=message, metadata=dict(given) or None)
-    extensions = [*call.request.extensions, *([EXTENSION] if key else [])]
-    return _opened(call, await engine.stream(call.principal, call.agent, request, extensions))
+    extensions = [*call.request.extensions, *([idempotency.EXTENSION] if key else [])]
+    stream = await engine.stream(call.principal, call.agent, request, extensions, counted=wish.streams)
+    return _opened(call, stream)
 
 
 def _opened(call: Call, stream: Stream) -> Exchange:
@@ -96,29 +109,60 @@ def _opened(call: Call, stream: Stream) -> Exchange:
 
 
 async def _joined(call: Call, wish: Wish) -> Joined:
-    session = wish.session
+    engine, principal, session = call.context.engine, call.principal, wish.session
     if wish.previous:
         place = place_of(wish.previous)
         if place is None or place.agent != call.agent:
             raise _no_previous(wish.previous)
         try:
-            found = await call.context.engine.get(call.principal, call.agent, GetTaskRequest(id=place.task))
+            live = await engine.find(principal, call.agent, place.task)
         except TaskNotFound:
             raise _no_previous(wish.previous) from None
-        task = decoder(Task)(found)
-        if session and session != task.context_id:
+        new, state = live.new, live.state
+        engine.unhold(live)
+        if session and session != new.context_id:
             raise InvalidParams("previous_response_id is of another session", field="previous_response_id")
-        if task.status.state in PAUSED:
-            return Joined(task.context_id, task.id)
-        session = task.context_id
+        principal, session = principal.within(new.scope.tenant, "previous_response_id"), new.context_id
+        if state in PAUSED:
+            return Joined(principal, session, new.id)
     if not session:
-        return Joined("")
+        return Joined(principal, "")
     for state in (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED):
         asked = ListTasksRequest(context_id=session, status=state, page_size=1)
-        page = await call.context.engine.list_tasks(call.principal, call.agent, asked)
+        page = await engine.list_tasks(principal, call.agent, asked)
         for task in decoder(ListTasksResponse)(page).tasks:
-            return Joined(session, task.id)
-    return Joined(session)
+            return Joined(principal, session, task.id)
+    return Joined(principal, session)
+
+
+async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
+    """A message that comes again answers the question that it answered at first, or none, whatever waits now."""
+    scope = Scope(joined.principal.tenant, joined.principal.owner, call.agent)
+    found = await call.context.engine.store.read_reserved(idempotency.key(scope, key))
+    if found is None:
+        return joined
+    return joined._replace(task=found.task_id if found.seq > FIRST else "")
+
+
+async def _recalled(call: Call, turn: Turn) -> Turn:
+    """With the text of answers that the client only names: the last of them, as far as they are kept."""
+    history = list(turn.history)
+    named = [(at, one.text.id) for at, one in enumerate(history) if isinstance(one.text, Named)]
+    for at, item in named[-MOST_RECALLED:]:
+        text = await _text_of(call, item)
+        if text is not None:
+            history[at] = history[at]._replace(text=text)
+    return turn._replace(history=history)
+
+
+async def _text_of(call: Call, item: str) -> str | None:
+    found = OURS.fullmatch(item)
+    assert found is not None
+    try:
+        exchange = await reopen(call, Place(call.agent, found["task"], int(found["seq"])), follow=False)
+    except TaskNotFound:
+        return None
+    return exchange.reader.text()
 
 
 def _no_previous(previous: str) -> PreviousNotFound:
@@ -132,8 +176,12 @@ def _say_in_their_words(error: A2AError, turn: Turn) -> None:
     part = PART.fullmatch(error.field)
     if part:
         named = turn.places[int(part.group(1))]
-    elif error.field in ("message.parts", "message.metadata"):  # there are instructions in the latter
+    elif error.field == "message.parts":
         named = turn.places[0].partition("[")[0]
+    elif error.field == "message.metadata":
+        named = turn.told_in
+        said = f"{named}: the text of instructions, system and developer messages"
+        error.message = error.message.replace(error.field, said) + ", the host's setting max_metadata"
     else:
         named = FIELDS.get(error.field, error.field)
     error.message, error.field = error.message.replace(error.field, named), named
@@ -152,7 +200,8 @@ async def reopen(call: Call, place: Place, *, follow: bool) -> Exchange:
     """A turn as it is now; with `follow`, from its beginning on."""
     engine = call.context.engine
     try:
-        stream = await engine.subscribe(call.principal, call.agent, SubscribeToTaskRequest(id=place.task), place.seq)
+        asked = SubscribeToTaskRequest(id=place.task)
+        stream = await engine.subscribe(call.principal, call.agent, asked, place.seq, counted=follow)
     except InvalidParams:
         raise TaskNotFound from None
     follower = stream.follower

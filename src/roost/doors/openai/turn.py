@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import mimetypes
-from typing import NamedTuple
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, TypeGuard
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from msgspec import UNSET
@@ -18,6 +20,7 @@ from roost.doors.openai.asked import (
     InputFile,
     InputImage,
     InputText,
+    Item,
     OutputText,
     Refusal,
     Said,
@@ -34,6 +37,21 @@ AUDIO = {"mp3": "audio/mpeg"}
 """Where the format's name is not that of its type."""
 KEY = "openai"
 """Of a message's metadata: what came beside the turn itself."""
+REFERENCE = "item_reference"
+ANSWER, TOOL_CALL = "msg_", "mcp_"
+"""How the ids of our items begin."""
+OURS = re.compile(rf"{ANSWER}(?P<task>[^_]+)_(?P<seq>\d{{1,18}})|{TOOL_CALL}.+", re.ASCII)
+
+
+class Named(NamedTuple):
+    """An answer of which the client sends no more than its id."""
+
+    id: str
+
+
+class Earlier(NamedTuple):
+    role: str
+    text: str | Named
 
 
 class Turn(NamedTuple):
@@ -41,13 +59,16 @@ class Turn(NamedTuple):
     places: list[str]
     """Of each part: where it is in the request."""
     instructions: str
-    history: list[JSONObject]
-    """Earlier turns as role and text, the oldest first."""
+    told_in: str
+    """Where the instructions are in the request."""
+    history: list[Earlier]
+    """The oldest first."""
 
 
-def turn_of(said: list[Said], name: str, instructions: str | None = None) -> Turn:
+def turn_of(said: Sequence[Said], name: str, instructions: str | None = None, *, in_session: bool) -> Turn:
     """The user's messages since the last answer are the turn; `name` is what the list is called."""
-    messages = [(f"{name}[{at}]", one) for at, one in enumerate(said) if _is_message(f"{name}[{at}]", one)]
+    places = [(f"{name}[{at}]", one) for at, one in enumerate(said)]
+    messages = [(place, one) for place, one in places if _is_message(place, one, in_session)]
     told = [_words(one) for _, one in messages if one.role in INSTRUCTIONS]
     spoken = [(place, one) for place, one in messages if one.role not in INSTRUCTIONS]
     begin = len(spoken)
@@ -57,40 +78,58 @@ def turn_of(said: list[Said], name: str, instructions: str | None = None) -> Tur
         place = f"{spoken[-1][0]}.role" if spoken else name
         raise InvalidParams(f"{place}: the last message must be the user's", field=place)
     found = [part for place, one in spoken[begin:] for part in _parts(place, one)]
-    history: list[JSONObject] = [{"role": one.role, "content": _words(one)} for _, one in spoken[:begin]]
     return Turn(
         [part for part, _ in found],
         [place for _, place in found],
         "\n".join([*([instructions] if instructions else []), *told]),
-        history,
+        "instructions" if instructions else name,
+        [_earlier(one) for _, one in spoken[:begin]],
     )
 
 
 def beside(turn: Turn, *, with_history: bool, room: int) -> JSONObject:
-    """Instructions and history as metadata of at most `room` bytes: the oldest turns are left out, and counted."""
+    """Instructions and history as metadata of at most `room` bytes.
+
+    The oldest turns are left out, and answers that are only named; they are counted.
+    """
     found: JSONObject = {"instructions": turn.instructions} if turn.instructions else {}
     if not with_history or not turn.history:
         return {KEY: found} if found else {}
     left = room - len(encode({KEY: {**found, "history": [], "omitted": len(turn.history)}}))
     kept: list[JSONObject] = []
     for one in reversed(turn.history):
-        left -= len(encode(one)) + 1
+        if isinstance(one.text, Named):
+            continue
+        entry: JSONObject = {"role": one.role, "content": one.text}
+        left -= len(encode(entry)) + 1
         if left < 0:
             break
-        kept.append(one)
+        kept.append(entry)
     found["history"] = kept[::-1]
     if len(kept) < len(turn.history):
         found["omitted"] = len(turn.history) - len(kept)
     return {KEY: found}
 
 
-def _is_message(place: str, one: Said) -> bool:
-    """Other items, such as the calls of an earlier answer, are passed over."""
-    if one.type == "item_reference":
-        raise Unsupported(f"{place}.type: items are not kept by id; send the message itself", field=f"{place}.type")
+def _is_message(place: str, one: Said, in_session: bool) -> bool:
+    """Or the id of one. Other items, such as the calls of an earlier answer, are passed over."""
+    if _is_reference(one):
+        if not in_session and OURS.fullmatch(one.id or "") is None:
+            raise Unsupported(f"{place}.type: no such item is kept here; send it itself", field=f"{place}.type")
+        return (one.id or "").startswith(ANSWER)
     if one.type == "message" and one.role is None:
         raise InvalidParams(f"{place}.role: missing required field `role`", field=f"{place}.role")
     return one.type == "message"
+
+
+def _is_reference(one: Said) -> TypeGuard[Item]:
+    return isinstance(one, Item) and one.type == REFERENCE
+
+
+def _earlier(one: Said) -> Earlier:
+    if _is_reference(one):
+        return Earlier("assistant", Named(one.id or ""))
+    return Earlier(one.role or "", _words(one))
 
 
 def _words(one: Said) -> str:

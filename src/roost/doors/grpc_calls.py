@@ -1,0 +1,165 @@
+"""What calls may take: places, the time for a request's message to come, the time for an answer to be read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+
+from roost.doors.grpc_errors import Servicer, abort
+from roost.identity.principal import Principal
+from roost.identity.refusals import REFUSED
+from roost.identity.roster import Roster
+from roost.protocol.errors import A2AError, HostError, InvalidRequest, TooManyRequests, Unauthenticated
+
+FREE = "/grpc."
+"""How the methods begin that ask for no credential: health and reflection."""
+FREE_STREAMS = 100
+"""Of those, at the same time. They are no calls of A2A, and take none of their places."""
+LOOK_S = 1.0
+"""How often it is looked whether clients read."""
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class TooSlow(HostError):
+    http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
+
+
+async def received(context: Servicer, head_s: float) -> Any:
+    """The request's message."""
+    try:
+        async with asyncio.timeout(head_s):
+            found = await context.read()
+    except TimeoutError:
+        REFUSED["body_time"] += 1
+        raise TooSlow(f"The request's message did not come within {head_s:g} s") from None
+    if found is grpc.aio.EOF:
+        raise InvalidRequest("The request has no message")
+    return found
+
+
+class Reader:
+    """A stream's client. `since`: what is written has been waiting for it, None while nothing is."""
+
+    __slots__ = ("limit", "principal", "since")
+
+    def __init__(self, principal: Principal, limit: asyncio.Timeout) -> None:
+        self.principal = principal
+        self.limit = limit
+        self.since: float | None = None
+
+    def is_written_to(self) -> None:
+        self.since = time.monotonic()
+
+    def has_read(self) -> None:
+        self.since = None
+
+
+class Calls:
+    """Those of A2A, by callers who are known: `most` at the same time."""
+
+    def __init__(self, most: int, head_s: float, write_s: float, roster: Roster) -> None:
+        self.most = most
+        self.head_s = head_s
+        self.write_s = write_s
+        self.roster = roster
+        self.places: set[asyncio.Task[Any] | None] = set()
+        self.readers: set[Reader] = set()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """The task that runs has a place from now on, until its answer has left."""
+        if len(self.places) >= self.most:
+            raise TooManyRequests(f"There are {self.most} calls under way, and there may be no more", retry_after=1)
+        task = asyncio.current_task()
+        assert task is not None
+        self.places.add(task)
+        task.add_done_callback(self.places.discard)
+
+    @asynccontextmanager
+    async def reading(self, principal: Principal) -> AsyncGenerator[Reader]:
+        """Ends when the client has not read for `write_s`, or when its credential has ended and it does not read.
+
+        gRPC's library cannot end such a call; but it holds no place and follows no task any more.
+        """
+        limit = asyncio.timeout(None)
+        reader = Reader(principal, limit)
+        self.readers.add(reader)
+        if self.timer is None:
+            self._look_later()
+        try:
+            async with limit:
+                yield reader
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.places.discard(asyncio.current_task())
+            raise self._end(principal) from None
+        finally:
+            self.readers.discard(reader)
+
+    def _end(self, principal: Principal) -> A2AError:
+        if not self.roster.holds(principal):
+            return Unauthenticated("the credential that opened this stream has ended")
+        REFUSED["write_time"] += 1
+        return TooSlow(f"Nothing of this stream was read for {self.write_s:g} s")
+
+    def _look_later(self) -> None:
+        self.timer = asyncio.get_running_loop().call_later(min(LOOK_S, self.write_s), self._look)
+
+    def _look(self) -> None:
+        late = time.monotonic() - self.write_s
+        for reader in self.readers:
+            if reader.since is not None and (reader.since <= late or not self.roster.holds(reader.principal)):
+                reader.limit.reschedule(0)
+        self.timer = None
+        if self.readers:
+            self._look_later()
+
+
+class Strangers(grpc.aio.ServerInterceptor):
+    """Holds those who ask for health or reflection to what they may take."""
+
+    def __init__(self, head_s: float) -> None:
+        self.head_s = head_s
+        self.streams: set[asyncio.Task[Any]] = set()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if not handler_call_details.method.startswith(FREE) or handler is None:
+            return handler
+        if not handler.response_streaming:
+            return self._unary(handler)
+        if len(self.streams) >= FREE_STREAMS:
+            return grpc.stream_stream_rpc_method_handler(_refuse)
+        task = asyncio.current_task()
+        assert task is not None
+        self.streams.add(task)
+        task.add_done_callback(self.streams.discard)
+        return handler
+
+    def _unary(self, handler: Handler) -> Handler:
+        serve: Any = handler.unary_unary
+
+        async def asked(_: Any, context: Servicer) -> Any:
+            try:
+                request = await received(context, self.head_s)
+            except A2AError as error:
+                await abort(context, error, error.message)
+            return await serve(request, context)
+
+        return grpc.stream_unary_rpc_method_handler(asked, handler.request_deserializer, handler.response_serializer)
+
+
+async def _refuse(_: Any, context: Servicer) -> None:
+    error = TooManyRequests(f"There are {FREE_STREAMS} such streams, and there may be no more", retry_after=1)
+    await abort(context, error, error.message)
