@@ -27,13 +27,13 @@ from roost.identity.keys import Keyring
 from roost.protocol.canonical import jcs
 from roost.protocol.entries import Entry
 
-FIRST_PAGE, PAGE = 16, 64
+FIRST_PAGE, PAGE = 64, 128
 """Entries."""
 PAGE_BYTES = 8 << 20
 """Of entries that are as long as the longest of the page before."""
 WORK = 256 * 1024
 """Bytes that are told before others have their turn. An entry of more is told in a thread."""
-EACH = WORK // PAGE
+EACH = WORK // 64
 """What an entry counts beside its bytes."""
 HASH_AT = slice(len(b'{"assaycontenthash":"'), len(b'{"assaycontenthash":"sha256:') + 64)
 """Where an event has its content hash."""

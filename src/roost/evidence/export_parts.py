@@ -107,4 +107,4 @@ class Parts:
             packed.write(bundle.END)
 
     def _file(self) -> IO[bytes]:
-        return self.files.enter_context(tempfile.TemporaryFile())
+        return self.files.enter_context(tempfile.TemporaryFile(buffering=COPY))
