@@ -32,6 +32,8 @@ FORMAT = "roost-checkpoint-1"
 NOTHING = "0" * 64
 """What comes before the first one."""
 MAX_STATEMENT = 4096
+PAGE = 500
+"""Leaves that are read at once."""
 BIG = 2**53
 """What has no canonical form, from here on."""
 LOOK_S = 30.0
@@ -94,6 +96,15 @@ def read_statement(data: bytes) -> Statement:
 def leaf_line(leaf: Leaf) -> bytes:
     chain, scope = leaf.chain.hex(), leaf.scope.hex()
     return jcs({"task": leaf.task_id, "seq": leaf.seq, "sub": leaf.sub, "chain": chain, "scope": scope})
+
+
+async def leaves_in(store: Checkpoints, number: int) -> AsyncIterator[Leaf]:
+    """Those of a checkpoint, in their order."""
+    after = ""
+    while some := await store.read_leaves(number, after, PAGE):
+        for leaf in some:
+            yield leaf
+        after = some[-1].task_id
 
 
 async def make(

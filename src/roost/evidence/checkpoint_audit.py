@@ -16,7 +16,7 @@ from msgspec import Struct
 from roost.engine.ids import timestamp
 from roost.engine.leaves import scope_digest
 from roost.engine.ports import PRUNED, Checkpoint, Leaf, Scope, Store, Tombstone
-from roost.evidence.checkpoint import BIG, BadCheckpoint, Statement, leaf_line, read_statement, signer_of
+from roost.evidence.checkpoint import BIG, BadCheckpoint, Statement, leaf_line, leaves_in, read_statement, signer_of
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.keys import BadSignature, UnknownKey
 from roost.evidence.verify_events import CHANGED, OUT_OF_ORDER
@@ -129,7 +129,7 @@ class _Auditor:
         if before is not None and said.previous != before.digest():
             self._fault(at, "it names another one before it", expected=before.digest(), found=said.previous)
         tree = Tree()
-        async for leaf in _leaves(self.store, number):
+        async for leaf in leaves_in(self.store, number):
             if _is_leaf(leaf):
                 tree.add(leaf_line(leaf))
         if (tree.count, tree.root().hex()) != (said.count, said.root):
@@ -284,14 +284,6 @@ class _Auditor:
 
     def _fault(self, where: str, what: str, **more: object) -> None:
         self.faults.add(where, what, **more)
-
-
-async def _leaves(store: Store, number: int) -> AsyncIterator[Leaf]:
-    after = ""
-    while some := await store.read_leaves(number, after, PAGE):
-        for leaf in some:
-            yield leaf
-        after = some[-1].task_id
 
 
 def _is_leaf(leaf: Leaf) -> bool:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 from roost.engine.ports import Leaf, Store
-from roost.evidence.checkpoint import leaf_line
+from roost.evidence.checkpoint import leaf_line, leaves_in
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.export_selection import leaves_of
 from roost.protocol.canonical import jcs
 
 MOST_PROVEN = 1000
 """Tasks; a bundle of more has no proofs, and the checkpoints are for an audit of the store."""
-PAGE = 1000
 
 
 class Held:
@@ -38,7 +35,7 @@ async def proofs(store: Store, held: Held) -> list[bytes]:
         wanted = {task_id for task_id, (of, _) in held.leaves.items() if of == number}
         places = await _places(store, number, wanted)
         tree = Tree(places)
-        async for leaf in _leaves(store, number):
+        async for leaf in leaves_in(store, number):
             tree.add(leaf_line(leaf))
         tree.root()
         for place, task_id in places.items():
@@ -62,16 +59,8 @@ async def proofs(store: Store, held: Held) -> list[bytes]:
 async def _places(store: Store, number: int, wanted: set[str]) -> dict[int, str]:
     places: dict[int, str] = {}
     place = 0
-    async for leaf in _leaves(store, number):
+    async for leaf in leaves_in(store, number):
         if leaf.task_id in wanted:
             places[place] = leaf.task_id
         place += 1
     return places
-
-
-async def _leaves(store: Store, number: int) -> AsyncIterator[Leaf]:
-    after = ""
-    while some := await store.read_leaves(number, after, PAGE):
-        for leaf in some:
-            yield leaf
-        after = some[-1].task_id
