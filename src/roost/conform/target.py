@@ -12,7 +12,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from roost.conform.client import Client, HttpClient, JsonRpc, Rest
+from roost.conform.client import Client, JsonRpc, Rest
 from roost.conform.hints import PROFILES, Hints, profile_of
 from roost.conform.outcome import Failed, Unjudged, shown
 from roost.conform.wire import Http, Reply
@@ -159,10 +159,6 @@ class Target:
 
     def client(self, binding: str) -> Client | None:
         return next((client for client in self.clients if client.name == binding), None)
-
-    @property
-    def http_client(self) -> HttpClient | None:
-        return next((client for client in self.clients if isinstance(client, HttpClient)), None)
 
     @property
     def origin(self) -> str:

@@ -138,12 +138,12 @@ class Data(NamedTuple):
     """What is in the input and not in the content."""
     raw: Raw
 
-    def canonical(self, canonical: Canonical = jcs) -> bytes:
+    def canonical(self) -> bytes:
         """RFC 8785, put together from parts in the order of their names.
 
         Numbers from 2**53 on become text, and are named as synthetic.
         """
-        content = _form(self.content, canonical, self.synthetic)
+        content = _form(self.content, jcs, self.synthetic)
         return _DATA % (
             content,
             _small(self.claims.discovery),
