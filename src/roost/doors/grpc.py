@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import grpc
 from a2a.types import a2a_pb2 as pb
-from google.protobuf.message import Message
 
 from roost.doors.context import Context
 from roost.doors.grpc_calls import Calls, received
@@ -72,19 +71,6 @@ class GrpcDoor:
         }
         kinds = {method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods}
         return self._handlers(kinds, unary, streams)
-
-    def _served(
-        self,
-        kinds: dict[str, type[Any]],
-        unary: dict[str, Callable[[Any, Any], Awaitable[Message | None]]],
-        streams: dict[str, Callable[[Any, Any], Any]],
-    ) -> grpc.GenericRpcHandler:
-        """With methods that the SDK has, of a ServerCallContext and messages."""
-        return self._handlers(
-            kinds,
-            {name: _in_bytes(method) for name, method in unary.items()},
-            {name: _each_in_bytes(method) for name, method in streams.items()},
-        )
 
     def _handlers(
         self, kinds: dict[str, type[Any]], unary: dict[str, Operation], streams: dict[str, Opening]
@@ -197,23 +183,6 @@ class GrpcDoor:
             said = f"{self.names_agent}: name the agent; this host has none that answers without"
             raise InvalidParams(said, field=self.names_agent)
         raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
-
-
-def _in_bytes(method: Callable[[Any, Any], Awaitable[Message | None]]) -> Operation:
-    async def operation(call: SdkCall, params: Any) -> bytes:
-        answer = await method(params, call.context())
-        return b"" if answer is None else answer.SerializeToString()
-
-    return operation
-
-
-def _each_in_bytes(method: Callable[[Any, Any], Any]) -> Opening:
-    async def opening(call: SdkCall, params: Any) -> AsyncGenerator[bytes]:
-        async with aclosing(method(params, call.context())) as responses:
-            async for response in responses:
-                yield response.SerializeToString()
-
-    return opening
 
 
 def head_of(context: Servicer, route: str) -> Head:

@@ -23,12 +23,13 @@ from roost.doors.a2a_03.door import require_old
 from roost.doors.a2a_03.errors import name_of
 from roost.doors.a2a_03.handler import Handler03
 from roost.doors.context import Context
-from roost.doors.grpc import GrpcDoor
+from roost.doors.grpc import GrpcDoor, Opening, Operation
 from roost.doors.grpc_calls import Calls
 from roost.doors.grpc_errors import Servicer, abort
 from roost.doors.guard import Guard
 from roost.doors.http import Head
 from roost.doors.observability import Requests
+from roost.doors.sdk import SdkCall
 from roost.protocol.errors import A2AError
 
 T = TypeVar("T")
@@ -106,7 +107,11 @@ class OldGrpcDoor(GrpcDoor):
         kinds = {method.name: getattr(old_pb, method.input_type.name) for method in SERVICE.methods}
         made: dict[str, Callable[[Any, Any], Any]] = {name: self._checked(name) for name in kinds}
         unary = {name: operation for name, operation in made.items() if name not in STREAMS}
-        return self._served(kinds, unary, {name: made[name] for name in STREAMS})
+        return self._handlers(
+            kinds,
+            {name: _in_bytes(method) for name, method in unary.items()},
+            {name: _each_in_bytes(made[name]) for name in STREAMS},
+        )
 
     def _checked(self, name: str) -> Callable[[Any, Any], Any]:
         operation = getattr(self.converter, OWN.get(name, name))
@@ -138,3 +143,20 @@ def check(name: str, params: Any) -> None:
         check_name(pattern, field, getattr(params, field))
     if name == "CreateTaskPushNotificationConfig":
         name_config(params.parent.removeprefix("tasks/"), params)
+
+
+def _in_bytes(method: Callable[[Any, Any], Awaitable[Message | None]]) -> Operation:
+    async def operation(call: SdkCall, params: Any) -> bytes:
+        answer = await method(params, call.context())
+        return b"" if answer is None else answer.SerializeToString()
+
+    return operation
+
+
+def _each_in_bytes(method: Callable[[Any, Any], Any]) -> Opening:
+    async def opening(call: SdkCall, params: Any) -> AsyncGenerator[bytes]:
+        async with aclosing(method(params, call.context())) as responses:
+            async for response in responses:
+                yield response.SerializeToString()
+
+    return opening
