@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from roost.evidence import export, verify_events
-from roost.evidence.bundle import Limits
+from roost.evidence.bundle import BundleLimits
 from roost.evidence.export_selection import Selection
 from roost.evidence.verify import verify
 from roost.identity.keys import Keyring
@@ -23,7 +23,7 @@ from roost.identity.seal import Seal, load_key
 from roost.protocol.canonical import jcs
 from roost.stores.sqlite import SQLiteStore
 
-LIMITS = Limits(size=1 << 40, events=10**9)
+LIMITS = BundleLimits(size=1 << 40, events=10**9)
 
 
 class Job(Struct):

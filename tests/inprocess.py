@@ -16,15 +16,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from roost.cli.listen import Listeners
-from roost.cli.protocol import Limits
-from roost.cli.server import Server
-from roost.cli.tls import TLS
+from roost.server.http import ConnectionLimits
+from roost.server.server import Server
+from roost.server.sockets import Listeners
+from roost.server.tls import TLS
 
 PATIENCE_S = 30.0
 LARGE = 32 * 1024 * 1024
 """Bytes of the answer to /large: more than any buffer of a socket takes."""
-GENEROUS = Limits(
+GENEROUS = ConnectionLimits(
     head_s=PATIENCE_S, max_headers=100, max_head_bytes=32 * 1024, max_connections=1000, write_s=PATIENCE_S
 )
 

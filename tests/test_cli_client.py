@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from roost.cli.client import Client
-from roost.cli.errors import Failed
+from roost.cli.client import HostClient
+from roost.cli.errors import CommandFailed
 from roost.cli.find import default_agent
 from tests.server import FLEET, Server, roost, running
 
@@ -73,7 +73,7 @@ def test_tasks_follows_pages_up_to_the_limit(tmp_path: Path) -> None:
     with running(FLEET / "hello.py", data=tmp_path) as server:
         for number in range(105):
             server.send("hello", str(number))
-        assert default_agent(Client(server.url, "")) == "hello"  # the only one
+        assert default_agent(HostClient(server.url, "")) == "hello"  # the only one
         found = listed(server, "--limit", "103")
         texts = [item["task"]["history"][0]["parts"][0]["text"] for item in found]
         assert texts == [str(number) for number in range(104, 1, -1)]
@@ -143,8 +143,8 @@ def test_unknown_task_says_how_to_find_tasks(fleet: Server) -> None:
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://u:pw@127.0.0.1:9"])
 def test_url_that_is_none_is_a_usage_error(url: str) -> None:
-    with pytest.raises(Failed, match="--url") as caught:
-        Client(url, "")
+    with pytest.raises(CommandFailed, match="--url") as caught:
+        HostClient(url, "")
     assert caught.value.code == 2
     assert "pw" not in str(caught.value)
 
@@ -187,8 +187,8 @@ def test_token_and_version_are_sent_and_the_token_is_never_shown() -> None:
 
 def test_token_that_no_header_can_carry_is_not_shown_either() -> None:
     for ending in ("\nnext", "ü", " x"):
-        with pytest.raises(Failed) as caught:
-            Client("http://127.0.0.1:9", TOKEN + ending)
+        with pytest.raises(CommandFailed) as caught:
+            HostClient("http://127.0.0.1:9", TOKEN + ending)
         assert TOKEN not in str(caught.value)
 
 

@@ -16,9 +16,9 @@ import httpx
 import pytest
 import uvloop
 
-from roost.cli.errors import Failed
-from roost.cli.listen import TCP, Unix, addresses, open_listeners, places
+from roost.cli.errors import CommandFailed
 from roost.identity.peers import Peer, local_user
+from roost.server.sockets import TCP, Unix, addresses, open_listeners, places
 from roost.settings import Settings
 from tests.inprocess import connected, serving
 from tests.server import FLEET, environment, roost, running
@@ -37,7 +37,7 @@ def settings(listen: str, **others: str) -> Settings:
 
 
 def failure(listen: str, **others: str) -> str:
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(CommandFailed) as raised:
         open_listeners(settings(listen, **others))
     return str(raised.value)
 
@@ -242,7 +242,7 @@ def test_a_host_that_was_killed_can_be_started_again_on_its_socket(tmp_path):
 
 @pytest.mark.parametrize(("hard", "room"), [(10_000, "1000"), (700, "500"), (150, "1")])
 def test_as_many_connections_as_the_system_has_files_for(hard, room):
-    code = "from roost.cli.server import room_for; print(room_for(1000))"
+    code = "from roost.server.server import room_for; print(room_for(1000))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard)),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.errors import Failed
-from roost.cli.new import Kind, new
+from roost.cli.errors import CommandFailed
+from roost.cli.new import TemplateKind, new
 from roost.settings import DOCS
 from tests.server import ROOT, roost, running
 
@@ -29,7 +29,7 @@ def test_new_says_what_to_do_next(tmp_path: Path) -> None:
 
 
 def test_new_agents_pass_ruff_and_work(folder: Path) -> None:
-    for kind in Kind:
+    for kind in TemplateKind:
         new(f"my-{kind}", kind)
     for check in (["check", "--config", str(ROOT / "pyproject.toml")], ["format", "--check", "--line-length", "120"]):
         ruff = [sys.executable, "-m", "ruff", *check, "--no-cache", str(folder)]
@@ -49,14 +49,14 @@ def test_new_agents_pass_ruff_and_work(folder: Path) -> None:
 
 def test_new_never_overwrites(folder: Path) -> None:
     (folder / "mine.py").write_text("precious")
-    with pytest.raises(Failed, match=r"mine\.py is there already"):
+    with pytest.raises(CommandFailed, match=r"mine\.py is there already"):
         new("mine.py")
     assert (folder / "mine.py").read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["../up", "a b", "", "-x", "json", "roost"])
 def test_new_refuses_a_name_that_would_not_work(folder: Path, name: str) -> None:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(CommandFailed) as caught:
         new(name)
     assert caught.value.code == 2
     assert list(folder.iterdir()) == []

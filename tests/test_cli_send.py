@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.send import send
 from tests.server import COMMAND_S, FLEET, Server, begun, finish, roost, running
 
@@ -155,7 +155,7 @@ def test_agent_left_out_where_there_are_several(fleet: Server) -> None:
 
 
 def test_text_without_quotes_is_a_usage_error() -> None:
-    with pytest.raises(Failed, match="roost send hello 'dear world'") as caught:
+    with pytest.raises(CommandFailed, match="roost send hello 'dear world'") as caught:
         send(["hello", "dear", "world"])
     assert caught.value.code == 2
 

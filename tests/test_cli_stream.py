@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from roost.cli.client import Client, Event
-from roost.cli.errors import Failed
+from roost.cli.client import HostClient, ReceivedEvent
+from roost.cli.errors import CommandFailed
 from roost.cli.follow import TRIES, Follow
-from roost.cli.sse import Frame, frames
+from roost.cli.sse import ServerSentEvent, frames
 from roost.cli.transcript import Transcript
 from roost.protocol.types import (
     Artifact,
@@ -25,33 +25,33 @@ STREAM = b': keep-alive\nid: 7\ndata: {"a":1}\n\ndata: {"b":"\xe2\x80\xa8"}\r\n\
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_frames_do_not_depend_on_how_the_bytes_are_cut(size: int) -> None:
     chunks = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
-    assert list(frames(chunks)) == [Frame(7, b'{"a":1}'), Frame(None, b'{"b":"\xe2\x80\xa8"}')]
+    assert list(frames(chunks)) == [ServerSentEvent(7, b'{"a":1}'), ServerSentEvent(None, b'{"b":"\xe2\x80\xa8"}')]
 
 
 def test_waits_grow_to_a_bound_and_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     notes: list[str] = []
     monkeypatch.setattr("time.sleep", waits.append)
-    follow = Follow(Client("http://127.0.0.1:9", ""), "job", "t", notes.append)
+    follow = Follow(HostClient("http://127.0.0.1:9", ""), "job", "t", notes.append)
     follow.last = 3
-    with pytest.raises(Failed, match="`roost watch t --agent job"):
+    with pytest.raises(CommandFailed, match="`roost watch t --agent job"):
         list(follow.watch())
     assert waits[:6] == [0.25, 0.5, 1, 2, 4, 5]
     assert set(waits[6:]) == {5}
     assert len(notes) == len(waits) == TRIES
 
 
-def piece(text: str, *, append: bool = True, artifact: str = "output") -> Event:
+def piece(text: str, *, append: bool = True, artifact: str = "output") -> ReceivedEvent:
     update = TaskArtifactUpdateEvent(
         task_id="t",
         context_id="c",
         artifact=Artifact(artifact_id=artifact, parts=[Part(text=text)]),
         append=append,
     )
-    return Event(1, b"", StreamResponse(artifact_update=update))
+    return ReceivedEvent(1, b"", StreamResponse(artifact_update=update))
 
 
-def shown(capsys: pytest.CaptureFixture[str], *events: Event, known: bool = False) -> str:
+def shown(capsys: pytest.CaptureFixture[str], *events: ReceivedEvent, known: bool = False) -> str:
     transcript = Transcript(known=known)
     for event in events:
         transcript.show(event)
@@ -89,6 +89,6 @@ def test_what_was_known_before_is_not_printed_again(capsys: pytest.CaptureFixtur
         status=TaskStatus(state=TaskState.WORKING),
         artifacts=[Artifact(artifact_id="output", parts=[Part(text="known ")])],
     )
-    opening = Event(3, b"", StreamResponse(task=task))
+    opening = ReceivedEvent(3, b"", StreamResponse(task=task))
     assert shown(capsys, opening, piece("new"), known=True) == "new\n"
     assert shown(capsys, opening, piece("new"), known=False) == "known new\n"

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from roost import egress
 from roost.addresses import own_addresses
-from roost.egress import Egress, Failed, Policy, Refused, policy
+from roost.egress import Egress, EgressFailed, EgressRefused, Policy, policy
 
 LOOPBACK = policy("", "127.0.0.0/8")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -148,7 +148,7 @@ async def verdict(policy: Policy, url: str) -> str:
     """Nothing if it may be dialled, otherwise why not."""
     try:
         await Egress(policy).check(url)
-    except Refused as refused:
+    except EgressRefused as refused:
         return refused.detail
     return ""
 
@@ -231,7 +231,7 @@ async def test_an_opened_outer_form_leads_to_public_addresses(address: str) -> N
 )
 async def test_no_spelling_reaches_loopback(host: str) -> None:
     async with serving(OK) as server, dialler(Policy()) as dialling:
-        with pytest.raises(Refused):
+        with pytest.raises(EgressRefused):
             await dialling.request("GET", f"http://{host}:{server.port}/")
         assert server.connections == 0
 
@@ -277,7 +277,7 @@ BAD_URLS = [
 
 @pytest.mark.parametrize("url", BAD_URLS)
 async def test_a_bad_url_is_refused_before_anyone_is_asked(names: Names, url: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(EgressRefused) as caught:
         await Egress(LOOPBACK).check(url)
     assert names.asked == []
     assert "secret" not in str(caught.value)
@@ -291,7 +291,7 @@ async def test_an_international_name_is_looked_up_in_ascii(names: Names) -> None
 
 async def test_errors_show_neither_path_nor_query_nor_the_address(names: Names) -> None:
     names.answers["inside.example"] = [["10.9.8.7"]]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(EgressRefused) as refused:
         await Egress(Policy()).check("https://inside.example:8443/secret?secret#secret")
     assert str(refused.value).startswith("https://inside.example:8443 leads to an address that is not public")
     assert "secret" not in str(refused.value)
@@ -304,7 +304,7 @@ async def test_a_refused_connection_is_a_failure_that_shows_no_address(names: Na
         pass
     names.answers["gone.example"] = [["127.0.0.1"]]
     async with dialler() as dialling:
-        with pytest.raises(Failed, match="no connection") as failed:
+        with pytest.raises(EgressFailed, match="no connection") as failed:
             await dialling.request("GET", f"http://gone.example:{server.port}/secret")
     assert "secret" not in str(failed.value)
     assert "127.0.0.1" not in str(failed.value)
@@ -315,7 +315,7 @@ async def test_a_name_that_is_judged_and_answered_anew_is_judged_anew(names: Nam
     async with serving(OK) as server, dialler(Policy()) as dialling:
         url = f"http://rebind.example:{server.port}/"
         await dialling.check(url)
-        with pytest.raises(Refused):
+        with pytest.raises(EgressRefused):
             await dialling.request("POST", url, body=b"{}")
         assert server.connections == 0
 
@@ -366,7 +366,7 @@ async def test_a_server_that_drips_is_cut_off(before: bytes) -> None:
 
     async with serving(drip) as server, dialler(total_s=0.3, max_connections=1) as dialling:
         for _ in range(2):
-            with pytest.raises(Failed, match="no complete answer within"):
+            with pytest.raises(EgressFailed, match="no complete answer within"):
                 await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
         await server.until_closed()
 
@@ -378,7 +378,7 @@ async def test_a_server_that_never_shakes_hands_is_hung_up_on() -> None:
 
     context = ssl.create_default_context()
     async with serving(silent) as server, dialler(total_s=0.3, context=context) as dialling:
-        with pytest.raises(Failed):
+        with pytest.raises(EgressFailed):
             await dialling.request("GET", f"https://127.0.0.1:{server.port}/")
         await server.until_closed()
 
@@ -413,7 +413,7 @@ async def test_an_answer_that_is_not_http_is_a_failure(what: bytes) -> None:
         writer.write(what)
 
     async with serving(talk) as server, dialler() as dialling:
-        with pytest.raises(Failed):
+        with pytest.raises(EgressFailed):
             await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
 
 
@@ -494,14 +494,14 @@ async def test_a_request_is_framed_by_us() -> None:
 @pytest.mark.parametrize("header", [("X", "secret\r\nY: 1"), ("X\r\nY", "secret"), ("X", "sécret"), ("", "secret")])
 async def test_a_header_that_would_split_the_request_is_refused(header: tuple[str, str]) -> None:
     async with serving(OK) as server, dialler() as dialling:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(EgressRefused) as refused:
             await dialling.request("GET", f"http://127.0.0.1:{server.port}/", [header])
     assert server.requests == []
     assert "cret" not in str(refused.value)
 
 
 async def test_a_name_that_does_not_resolve_may_be_tried_again(names: Names) -> None:
-    with pytest.raises(Failed, match=r"^https://nowhere\.example: the name does not resolve$"):
+    with pytest.raises(EgressFailed, match=r"^https://nowhere\.example: the name does not resolve$"):
         await Egress(Policy()).check("https://nowhere.example/secret")
 
 
@@ -509,7 +509,7 @@ async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.Mo
     over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: over.wait(WAIT_S))
     try:
-        with pytest.raises(Failed, match="does not resolve"):
+        with pytest.raises(EgressFailed, match="does not resolve"):
             await Egress(Policy(), connect_s=0.1).check("https://slow.example/")
     finally:
         over.set()
@@ -625,7 +625,7 @@ async def test_new_addresses_of_this_machine_are_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(egress, "own_addresses", lambda: [ip_network("8.8.8.8")])
     await dialling.check("http://8.8.8.8/")
     monkeypatch.setattr(egress, "OWN_S", -1.0)
-    with pytest.raises(Refused):
+    with pytest.raises(EgressRefused):
         await dialling.check("http://8.8.8.8/")
 
 
@@ -680,9 +680,9 @@ async def test_tls_verifies_the_name_though_an_address_is_dialled(names: Names, 
     async with serving(OK, tls=context) as server, dialler(context=authority.client()) as dialling:
         assert (await dialling.request("GET", f"https://hooks.example:{server.port}/")).body == b"ok"
         assert asked_for == ["hooks.example"]
-        with pytest.raises(Failed, match="certificate is not accepted: Hostname mismatch"):
+        with pytest.raises(EgressFailed, match="certificate is not accepted: Hostname mismatch"):
             await dialling.request("GET", f"https://other.example:{server.port}/")
-        with pytest.raises(Failed, match="certificate is not accepted: IP address mismatch"):
+        with pytest.raises(EgressFailed, match="certificate is not accepted: IP address mismatch"):
             await dialling.request("GET", f"https://127.0.0.1:{server.port}/")
         assert len(server.requests) == 1
 
@@ -690,6 +690,6 @@ async def test_tls_verifies_the_name_though_an_address_is_dialled(names: Names, 
 async def test_tls_believes_known_authorities_only(names: Names, tmp_path: Path) -> None:
     names.answers["hooks.example"] = [["127.0.0.1"]]
     async with serving(OK, tls=Authority(tmp_path).server("hooks.example")) as server, dialler() as dialling:
-        with pytest.raises(Failed, match="certificate is not accepted"):
+        with pytest.raises(EgressFailed, match="certificate is not accepted"):
             await dialling.request("GET", f"https://hooks.example:{server.port}/")
         assert server.requests == []

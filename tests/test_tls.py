@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from roost.cli.errors import Failed
-from roost.cli.protocol import _peer
-from roost.cli.tls import LOOK_S, TLS, open_tls
+from roost.cli.errors import CommandFailed
+from roost.doors.connection_stats import REFUSED
 from roost.identity.peers import NamesNobody, certified
-from roost.identity.refusals import REFUSED
+from roost.server.http import _peer
+from roost.server.tls import LOOK_S, TLS, open_tls
 from roost.settings import Settings
 from tests.inprocess import PATIENCE_S, Client, Running, connected, serving, until
 from tests.server import FLEET, roost, running
@@ -346,7 +346,7 @@ async def test_a_ca_that_is_taken_out_of_its_file_is_out(files, ca):
 
 def failure(files: Files, **changes: str) -> str:
     given = {"tls_cert": str(files.cert), "tls_key": str(files.key), "client_ca": str(files.client_ca)}
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(CommandFailed) as raised:
         open_tls(Settings(**(given | changes)))
     return str(raised.value)
 

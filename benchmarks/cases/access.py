@@ -10,13 +10,13 @@ from benchmarks import servers
 from benchmarks.bench import Bench, Outcome, Series, Stopwatch, ratios, row
 from benchmarks.load import Closed
 from benchmarks.stats import AtLeast, AtMost, NoBar
-from roost.doors.access import Access, Rules
+from roost.doors.access import Access, AccessRules
 from roost.doors.http import Request
-from roost.engine.hosted import Limits, Profile
+from roost.engine.hosted import AgentLimits, Profile
 from roost.identity.audit import AuditLog
-from roost.identity.roster import Roster
 from roost.identity.scopes import SCHEMES
-from roost.identity.tokens import ISSUER, Wish, make_token
+from roost.identity.token_cache import TokenCache
+from roost.identity.tokens import ISSUER, TokenRequest, make_token
 from roost.stores.memory import MemoryStore
 
 SEND = "/message:send"
@@ -26,7 +26,7 @@ CHECKS = 20_000
 
 def run(bench: Bench) -> Outcome:
     folder = bench.sub_folder("access")
-    secret = make_token(Wish("bench", ["agent:*"])).secret
+    secret = make_token(TokenRequest("bench", ["agent:*"])).secret
     with ExitStack() as stack:
         opened = stack.enter_context(servers.roost(folder))
         closed = stack.enter_context(servers.roost_with_token(folder, secret))
@@ -71,10 +71,10 @@ def run(bench: Bench) -> Outcome:
 async def check_us(secret: str) -> float:
     """Microseconds from a request's headers to the principal that may call the agent."""
     store = MemoryStore()
-    await store.add_token(make_token(Wish("bench", ["agent:*"]), secret).token)
-    roster = Roster(store, whole_tenant=False)
+    await store.add_token(make_token(TokenRequest("bench", ["agent:*"]), secret).token)
+    roster = TokenCache(store, whole_tenant=False)
     await roster.refresh()
-    rules = Rules(True, frozenset(SCHEMES), (), (), False, 20, False)
+    rules = AccessRules(True, frozenset(SCHEMES), (), (), False, 20, False)
     access = Access(roster, rules, AuditLog(store), None)
     profile = Profile(
         id="bench",
@@ -93,7 +93,7 @@ async def check_us(secret: str) -> float:
         parallel=False,
         resume=True,
         announce=True,
-        limits=Limits(),
+        limits=AgentLimits(),
     )
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {secret}".encode()), (b"a2a-version", b"1.0")]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}

@@ -14,7 +14,7 @@ from benchmarks.evidence_work import Done, Job
 from benchmarks.servers import ROOT
 from benchmarks.stats import AtLeast, AtMost
 from roost.engine.ids import new_id
-from roost.engine.ports import Append, Head, NewTask, Scope
+from roost.engine.ports import Append, NewTask, Scope, TaskHead
 from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, STATUS, Entry, link
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
@@ -90,7 +90,7 @@ async def _fill(folder: Path, count: int) -> None:
     await store.open()
     for _ in range(count // PER_TASK):
         new = NewTask(new_id(), Scope("default", "roost:bench", "bench"), new_id(), START_US)
-        head = Head(TaskState.COMPLETED, START_US // 1000, None, 1, False)
+        head = TaskHead(TaskState.COMPLETED, START_US // 1000, None, 1, False)
         await store.commit([Append(new.id, 1, _entries(new), new, head)])
     await store.close()
 

@@ -38,7 +38,7 @@ _FRAMING = {"host", "connection", "content-length", "transfer-encoding", "accept
 """Headers that say how a request is sent; they are ours."""
 
 
-class Refused(Exception):
+class EgressRefused(Exception):
     """The URL may not be dialled, now or later. The message can be shown to a caller; `detail` is for the log."""
 
     def __init__(self, message: str, detail: str = "") -> None:
@@ -47,7 +47,7 @@ class Refused(Exception):
         """Which address, and why: more than a caller may learn of the operator's network."""
 
 
-class Failed(Exception):
+class EgressFailed(Exception):
     """Nobody answered, or not properly, or not in time. It may be tried again."""
 
 
@@ -60,7 +60,7 @@ class Policy(NamedTuple):
     own: tuple[str, ...] = ()
 
 
-class Answer(NamedTuple):
+class EgressResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     """By lower-case name."""
@@ -110,7 +110,7 @@ class Egress:
         body: bytes = b"",
         *,
         limit: int = 65536,
-    ) -> Answer:
+    ) -> EgressResponse:
         """One request, one answer, whatever its status: a redirect is an answer too."""
         target = _parse(url)
         request = _request(method, target, headers, body)
@@ -118,11 +118,11 @@ class Egress:
             async with asyncio.timeout(self.total_s), self.slots:
                 return await self._exchange(target, request, limit)
         except TimeoutError as error:
-            raise Failed(f"{target.origin} gave no complete answer within {self.total_s:g} s") from error
+            raise EgressFailed(f"{target.origin} gave no complete answer within {self.total_s:g} s") from error
         except httpcore.LocalProtocolError as error:
-            raise Refused(f"{target.origin}: the method or a header is not valid in HTTP") from error
+            raise EgressRefused(f"{target.origin}: the method or a header is not valid in HTTP") from error
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-            raise Failed(f"{target.origin}: {_trouble(error)}") from error
+            raise EgressFailed(f"{target.origin}: {_trouble(error)}") from error
 
     async def close(self) -> None:
         """Close what is idle. Requests under way end by themselves, within their time."""
@@ -132,7 +132,7 @@ class Egress:
         while self.idle:
             await self.idle.pop().aclose()
 
-    async def _exchange(self, target: Target, request: httpcore.Request, limit: int) -> Answer:
+    async def _exchange(self, target: EgressTarget, request: httpcore.Request, limit: int) -> EgressResponse:
         connection = await self._connection(target)
         try:
             response = await connection.handle_async_request(request)
@@ -146,9 +146,9 @@ class Egress:
                 await response.aclose()
         finally:
             await self._keep(connection)
-        return Answer(response.status, _joined(response.headers), bytes(body[:limit]))
+        return EgressResponse(response.status, _joined(response.headers), bytes(body[:limit]))
 
-    async def _connection(self, target: Target) -> httpcore.AsyncHTTP11Connection:
+    async def _connection(self, target: EgressTarget) -> httpcore.AsyncHTTP11Connection:
         """An idle one, which was judged when it was dialled, or a new one."""
         origin = target.url.origin
         while (connection := next((idle for idle in self.idle if idle.can_handle_request(origin)), None)) is not None:
@@ -178,7 +178,7 @@ class Egress:
             for connection in expired:
                 await connection.aclose()
 
-    async def _dial(self, target: Target) -> httpcore.AsyncNetworkStream:
+    async def _dial(self, target: EgressTarget) -> httpcore.AsyncNetworkStream:
         addresses = await self._judged(target)
         stream = await self._connect(target.port, addresses)
         if target.scheme == "http":
@@ -200,7 +200,7 @@ class Egress:
                 if not addresses:
                     raise
 
-    async def _judged(self, target: Target) -> list[Address]:
+    async def _judged(self, target: EgressTarget) -> list[Address]:
         """The addresses of the target, all of which may be dialled."""
         addresses = await self._resolve(target)
         named = any(name in self.hosts for name in target.names())
@@ -209,25 +209,25 @@ class Egress:
                 self._judge(target, part, named)
         return addresses
 
-    async def _resolve(self, target: Target) -> list[Address]:
+    async def _resolve(self, target: EgressTarget) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_s):
                 found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # a TimeoutError is an OSError
-            raise Failed(f"{target.origin}: the name does not resolve") from error
+            raise EgressFailed(f"{target.origin}: the name does not resolve") from error
         families = (socket.AF_INET, socket.AF_INET6)
         addresses = [ip_address(where[0]) for family, _, _, _, where in found if family in families]
         if not addresses:
-            raise Failed(f"{target.origin}: the name has no address")
+            raise EgressFailed(f"{target.origin}: the name has no address")
         return list(dict.fromkeys(addresses))
 
-    def _judge(self, target: Target, address: Address, named: bool) -> None:
+    def _judge(self, target: EgressTarget, address: Address, named: bool) -> None:
         opened = [network for network in self.networks if address in network]
         if any(network.num_addresses == 1 for network in opened):
             return
         if any(address in network for network in METADATA):
-            raise Refused(
+            raise EgressRefused(
                 f"{target.origin} leads to a cloud's metadata service, which is dialled only"
                 " if the operator allows that very address",
                 f"{address} is a metadata address",
@@ -235,14 +235,14 @@ class Egress:
         if named:
             return
         if any(address in network for network in self._own()) and not address.is_loopback:
-            raise Refused(
+            raise EgressRefused(
                 f"{target.origin} leads to this host itself, which is dialled only"
                 " if the operator allows the host name or that very address",
                 f"{address} is this host's own",
             )
         kind = kind_of(address)
         if kind and not opened:
-            raise Refused(
+            raise EgressRefused(
                 f"{target.origin} leads to an address that is not public, which is dialled only"
                 " if the operator allows the host name or the network",
                 f"{address} is not public: {kind}",
@@ -262,7 +262,7 @@ class Egress:
         return context
 
 
-class Target(NamedTuple):
+class EgressTarget(NamedTuple):
     """A URL that has been read once, for the judge, the dialler and the request alike."""
 
     scheme: str
@@ -299,28 +299,28 @@ class Target(NamedTuple):
             yield f"{name}:{self.port}"
 
 
-def _parse(text: str) -> Target:
+def _parse(text: str) -> EgressTarget:
     if len(text) > MAX_URL:
-        raise Refused(f"a URL may have {MAX_URL} characters, this one has {len(text)}")
+        raise EgressRefused(f"a URL may have {MAX_URL} characters, this one has {len(text)}")
     if any(char.isspace() or not char.isprintable() or char == "\\" for char in text):
-        raise Refused("a URL has no blanks, no control characters and no backslashes")
+        raise EgressRefused("a URL has no blanks, no control characters and no backslashes")
     scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() not in _PORTS:
-        raise Refused("a URL that is dialled begins with http:// or https://")
+        raise EgressRefused("a URL that is dialled begins with http:// or https://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
-        raise Refused("a URL that is dialled has no user name and no password in it")
+        raise EgressRefused("a URL that is dialled has no user name and no password in it")
     if not _AUTHORITY.fullmatch(authority):
-        raise Refused("the URL has no host that could be dialled")
+        raise EgressRefused("the URL has no host that could be dialled")
     try:
         url = httpx.URL(text)
         host = _host(url.raw_host.decode("ascii"))
     except (httpx.InvalidURL, ValueError):
-        raise Refused("the URL has no host that could be dialled") from None
+        raise EgressRefused("the URL has no host that could be dialled") from None
     port = url.port if url.port is not None else _PORTS[url.scheme]
     if not 1 <= port <= 65535:
-        raise Refused("the URL's port is not one from 1 to 65535")
-    return Target(url.scheme, host, port, url.raw_path)
+        raise EgressRefused("the URL's port is not one from 1 to 65535")
+    return EgressTarget(url.scheme, host, port, url.raw_path)
 
 
 def _host(raw: str) -> str:
@@ -333,7 +333,7 @@ def _host(raw: str) -> str:
 
 
 def _request(
-    method: str, target: Target, headers: Mapping[str, str] | Iterable[tuple[str, str]], body: bytes
+    method: str, target: EgressTarget, headers: Mapping[str, str] | Iterable[tuple[str, str]], body: bytes
 ) -> httpcore.Request:
     given = headers.items() if isinstance(headers, Mapping) else headers
     sent = [("Host", target.authority), ("Accept-Encoding", "identity")]
@@ -344,7 +344,7 @@ def _request(
         raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in sent]
         return httpcore.Request(method.encode("ascii"), target.url, headers=raw, content=body)
     except UnicodeEncodeError:
-        raise Refused(f"{target.origin}: the method or a header is not ASCII") from None
+        raise EgressRefused(f"{target.origin}: the method or a header is not ASCII") from None
 
 
 def _joined(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -378,7 +378,7 @@ def _entry(item: str) -> str:
     try:
         name, port = match.groups() if match else ("", None)
         target = _parse(f"http://{name.removeprefix('*.')}:{port or 80}")
-    except Refused:
+    except EgressRefused:
         raise ValueError(f"{item!r} is not a host: write name, *.name or [IPv6], with :port or without") from None
     star = "*." if name.startswith("*.") else ""
     return f"{star}{target.shown_host}{f':{target.port}' if port else ''}"

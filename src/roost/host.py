@@ -21,19 +21,19 @@ from roost.doors.mcp import MCPDoor
 from roost.doors.openai.door import OpenAIDoor
 from roost.egress import Egress
 from roost.engine.engine import Engine
-from roost.engine.idempotency import Rules
+from roost.engine.idempotency import IdempotencyRules
 from roost.engine.ids import new_id
-from roost.engine.keeping import Keeping
 from roost.engine.ports import Store, Wakes
+from roost.engine.retention import RetentionPolicy
 from roost.evidence.checkpoint import Checkpointer
-from roost.gate import Gate, GateError, open_meter, security_headers
 from roost.identity.seal import KeyFileError, Seal, load_key, new_key
-from roost.inbound import InboundError, open_grpc, start_grpc
-from roost.outbound import open_egress, open_pusher
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import ProcessCarrier
+from roost.wiring.egress import open_egress, open_pusher
+from roost.wiring.grpc import GrpcSetupError, open_grpc, start_grpc
+from roost.wiring.identity import IdentityError, IdentityServices, open_meter, security_headers
 
 if TYPE_CHECKING:
     from roost.doors.grpc_server import GrpcServer
@@ -68,7 +68,7 @@ class Host:
         self.given_store = store
         self.given_wakes = wakes
         self.engine: Engine | None = None
-        self.gate: Gate | None = None
+        self.gate: IdentityServices | None = None
         self.checkpointer: Checkpointer | None = None
         self.egress: Egress | None = None
         self.app: App | None = None
@@ -97,8 +97,8 @@ class Host:
             store,
             worker,
             self.given_wakes or open_wakes(settings, store),
-            Rules(settings.idempotency, settings.idempotency_ttl_s, settings.idempotency_max),
-            Keeping(settings.retention_days, settings.retention_tasks, settings.min_free_mb << 20),
+            IdempotencyRules(settings.idempotency, settings.idempotency_ttl_s, settings.idempotency_max),
+            RetentionPolicy(settings.retention_days, settings.retention_tasks, settings.min_free_mb << 20),
             open_meter(settings),
         )
         engine.tenancy = settings.multi_tenant
@@ -111,12 +111,12 @@ class Host:
             raise HostError(f"push_allow_hosts or push_allow_cidrs: {error}") from error
         seal = open_seal(settings, store)
         engine.pusher = open_pusher(settings, engine, self.egress, seal) if settings.push else None
-        gate = Gate(settings, engine, seal, self.hosts)
+        gate = IdentityServices(settings, engine, seal, self.hosts)
         try:
             await gate.start()
             gate.check_bind()
             self.grpc = open_grpc(settings, gate)
-        except (GateError, InboundError) as error:
+        except (IdentityError, GrpcSetupError) as error:
             await gate.close()
             raise HostError(str(error)) from None
         except BaseException:

@@ -39,7 +39,7 @@ class CallFailed(Exception):
         super().__init__(f"{status} {self.reason}: {error['message']}")
 
 
-class Client:
+class InProcessClient:
     """Talks to one agent of a host in this process."""
 
     def __init__(self, http: httpx.AsyncClient, agent: str) -> None:
@@ -82,7 +82,7 @@ class Client:
 
 
 @asynccontextmanager
-async def client(agent: Hostable, *, data: str | None = None) -> AsyncIterator[Client]:
+async def client(agent: Hostable, *, data: str | None = None) -> AsyncIterator[InProcessClient]:
     """A client of a host that serves this agent only. With `data`, the journal is kept in that folder."""
     host: Host = asgi(agent, public_url=BASE, data=data)
     await host.start()
@@ -90,7 +90,7 @@ async def client(agent: Hostable, *, data: str | None = None) -> AsyncIterator[C
     transport = httpx.ASGITransport(host)
     try:
         async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers, timeout=60) as http:
-            yield Client(http, agent.id)
+            yield InProcessClient(http, agent.id)
     finally:
         await host.close()
 

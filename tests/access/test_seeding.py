@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from roost.host import HostError
-from roost.identity import roster
+from roost.identity import token_cache
 from roost.identity.ports import Changes
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
@@ -135,7 +135,7 @@ async def test_a_store_that_does_not_answer_is_503_and_no_failure_of_the_host(mo
         made = await new_token(http)
         assert await status(http, bearer(made["token"])) == 200
         store.stuck = True
-        monkeypatch.setattr(roster, "STALE_S", 0.0)
-        monkeypatch.setattr(roster, "WAIT_S", 0.05)
+        monkeypatch.setattr(token_cache, "STALE_S", 0.0)
+        monkeypatch.setattr(token_cache, "WAIT_S", 0.05)
         assert refusal(await http.get("/agents/", headers=bearer(made["token"]))).reason == "UNAVAILABLE"
         assert refusal(await http.get("/agents/", headers=api_key(made["token"]))).reason == "UNAVAILABLE"

@@ -12,7 +12,7 @@ from roost.identity.audit import MAX_TEXT, PER_MINUTE, WAITING, AuditLog
 from roost.identity.ports import Audited
 from roost.identity.principal import LOCAL, Principal, principal_name
 from roost.identity.scopes import opens_agent, parse_scopes
-from roost.identity.tokens import PREFIX, Wish, make_token, seconds
+from roost.identity.tokens import PREFIX, TokenRequest, make_token, seconds
 from roost.protocol.errors import Forbidden, InvalidParams
 from roost.stores.memory import MemoryStore
 
@@ -95,7 +95,7 @@ def test_a_lifetime_is_a_number_and_a_unit() -> None:
 
 
 def test_a_secret_is_made_once_long_and_recognisable() -> None:
-    made = [make_token(Wish("x", ["admin"])) for _ in range(100)]
+    made = [make_token(TokenRequest("x", ["admin"])) for _ in range(100)]
     assert len({one.secret for one in made}) == len({one.token.id for one in made}) == 100
     assert all(one.secret.startswith(PREFIX) and len(one.secret) >= 40 for one in made)
     assert all(one.secret not in repr(one.token) for one in made)

@@ -18,7 +18,7 @@ from roost.engine.ports import Store
 from roost.host import Host
 from roost.protocol.types import Message, StreamResponse, Task, TaskState
 from roost.settings import Settings
-from roost.testing import BASE, Client
+from roost.testing import BASE, InProcessClient
 
 PATIENCE_S = 20.0
 
@@ -31,7 +31,7 @@ KINDS = ASYNC_KINDS + SYNC_KINDS
 @asynccontextmanager
 async def serving(
     *agents: Hostable, store: Store | None = None, data: str = ""
-) -> AsyncIterator[tuple[Client, Engine]]:
+) -> AsyncIterator[tuple[InProcessClient, Engine]]:
     """As roost.testing.client, with the engine within reach and a store of the test's choice."""
     host = Host(agents, Settings(public_url=BASE, memory=not data, data=data), store)
     await host.start()
@@ -41,7 +41,7 @@ async def serving(
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(host), base_url=BASE, headers=headers, timeout=PATIENCE_S
         ) as http:
-            yield Client(http, agents[0].id), host.engine
+            yield InProcessClient(http, agents[0].id), host.engine
     finally:
         await host.close()
 
@@ -54,7 +54,7 @@ async def until(holds: Callable[[], Any]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def until_state(client: Client, task: Task | str, *states: TaskState) -> Task:
+async def until_state(client: InProcessClient, task: Task | str, *states: TaskState) -> Task:
     deadline = time.monotonic() + PATIENCE_S
     while (found := await client.get(task)).status.state not in states:
         assert time.monotonic() < deadline, f"it stayed {found.status.state}"
@@ -62,7 +62,7 @@ async def until_state(client: Client, task: Task | str, *states: TaskState) -> T
     return found
 
 
-async def send(client: Client, says: Any, **options: Any) -> Task:
+async def send(client: InProcessClient, says: Any, **options: Any) -> Task:
     """Client.send where a direct reply would be a failure of the test."""
     found = await asyncio.wait_for(client.send(says, **options), PATIENCE_S)
     assert isinstance(found, Task), f"a direct reply: {found}"

@@ -11,7 +11,7 @@ from roost import Agent
 from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import StreamResponse, Task, TaskState
-from roost.testing import CallFailed, Client, client
+from roost.testing import CallFailed, InProcessClient, client
 from tests.agents.talk import (
     PATIENCE_S,
     SYNC_KINDS,
@@ -25,7 +25,7 @@ from tests.agents.talk import (
 )
 
 
-async def ends(host: Client, task: Task) -> list[TaskState]:
+async def ends(host: InProcessClient, task: Task) -> list[TaskState]:
     """Every terminal state that the task's journal says, in order: there must be one."""
     response = await host.http.get(f"/agents/{host.agent}/tasks/{task.id}:subscribe", headers={"Last-Event-ID": "1"})
     lines = [line for line in response.content.split(b"\n") if line.startswith(b"data: ")]
@@ -152,7 +152,7 @@ async def test_a_canceled_run_makes_room_for_the_next():
 
 @pytest.mark.parametrize("direct", [False, True])
 async def test_a_queued_task_is_canceled_and_never_called(direct, monkeypatch):
-    monkeypatch.setattr("roost.engine.accepting.DIRECT_WITHIN_S", 0.01)
+    monkeypatch.setattr("roost.engine.intake.DIRECT_WITHIN_S", 0.01)
     agent, called, release = Agent("queueing", concurrency=1, direct=direct), [], asyncio.Event()
 
     @agent.on_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roost import Agent, AgentDefinitionError, AgentProvider, AgentSkill
-from roost.engine.hosted import Limits
+from roost.engine.hosted import AgentLimits
 from roost.testing import client
 
 
@@ -141,6 +141,6 @@ def test_limits_have_the_documented_defaults_and_threads_are_fewer():
     on_the_loop.on_message(coroutine)
     in_threads.on_message(function)
     told.on_message(function)
-    assert on_the_loop.profile.limits == Limits(1000, 10_000, None, None)
-    assert in_threads.profile.limits == Limits(64, 10_000, None, None)
-    assert told.profile.limits == Limits(3, 2, 5, 1)
+    assert on_the_loop.profile.limits == AgentLimits(1000, 10_000, None, None)
+    assert in_threads.profile.limits == AgentLimits(64, 10_000, None, None)
+    assert told.profile.limits == AgentLimits(3, 2, 5, 1)

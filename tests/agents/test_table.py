@@ -424,7 +424,7 @@ async def test_reply_as_the_second_thing_ends_the_task_with_the_message(kind):
 
 
 async def test_reply_after_the_time_for_it_ends_the_task_with_the_message(monkeypatch):
-    monkeypatch.setattr("roost.engine.accepting.DIRECT_WITHIN_S", 0.01)
+    monkeypatch.setattr("roost.engine.intake.DIRECT_WITHIN_S", 0.01)
     agent, became_task = Agent("slow", direct=True), asyncio.Event()
 
     @agent.on_message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
+from roost.identity.ports import Audited, Changes, NumberedAudit, SigningKey, Token
 
 
 class FakeIdentities:
@@ -46,7 +46,7 @@ class FakeIdentities:
     async def write_audit(self, lines: Sequence[Audited], keep: int) -> None:
         raise NotImplementedError
 
-    async def read_audit(self, before: int | None, limit: int) -> list[Numbered]:
+    async def read_audit(self, before: int | None, limit: int) -> list[NumberedAudit]:
         raise NotImplementedError
 
     async def share(self, worker: str, figures: bytes) -> dict[str, bytes]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from roost.identity.card_verification import read_jwks, verify
 from roost.identity.keys import CACHED, MAX_SIGNERS, CannotRetire, Keyring, NoSuchKey
 from roost.identity.ports import Changes, SigningKey
 from roost.identity.seal import Seal, new_key
 from roost.identity.signing import MAX_SIGNATURES, sign_card
-from roost.identity.verifying import read_jwks, verify
 from roost.protocol.codec import encode
 from tests.cards.fakes import FakeIdentities, LostRace
 from tests.cards.javascript import JavaScript

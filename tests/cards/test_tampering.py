@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from roost.identity.card_verification import SignatureFault, verify
 from roost.identity.signing import DOCUMENT, FORM
-from roost.identity.verifying import Fault, verify
 from roost.protocol.canonical import card_form, document_form
 from roost.protocol.codec import encode
 from roost.protocol.types import AgentCard
@@ -90,7 +90,7 @@ def test_a_card_is_accepted_however_it_is_written(js: JavaScript) -> None:
 def test_a_field_that_was_changed_is_noticed_by_all(path: Path, js: JavaScript) -> None:
     for card in tampered(CARD, path):
         assert accepted(card, js, KEY) == (False, False, False)
-        assert {verdict.fault for verdict in verify(encode(card), [KEY])} == {Fault.MISMATCH}
+        assert {verdict.fault for verdict in verify(encode(card), [KEY])} == {SignatureFault.MISMATCH}
 
 
 @pytest.mark.parametrize("path", OWN_FIELDS)
@@ -103,7 +103,7 @@ def test_a_field_of_our_own_that_was_changed_is_noticed_by_the_signature_of_the_
         usual, document = verify(encode(card), [KEY])
         assert usual.valid
         assert set(usual.uncovered) == card.keys() & BLOCK.keys()
-        assert document.fault is Fault.MISMATCH
+        assert document.fault is SignatureFault.MISMATCH
 
 
 @pytest.mark.parametrize("path", [(), ("provider",), ("capabilities",), ("skills", 0), ("supportedInterfaces", 1)])

@@ -14,11 +14,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.judge import card_url
 from roost.cli.verify import verify
+from roost.identity.card_verification import MAX_CARD
 from roost.identity.signing import Signer, base64url
-from roost.identity.verifying import MAX_CARD
 from roost.protocol.codec import encode
 from tests.cards.samples import BLOCK, FULL, Card, new_signer, signed
 
@@ -87,7 +87,7 @@ class Done(NamedTuple):
 
 def run(*words: object) -> Done:
     done = CliRunner().invoke(app, [str(word) for word in words])
-    if isinstance(done.exception, Failed):
+    if isinstance(done.exception, CommandFailed):
         return Done(done.exception.code, done.stdout, str(done.exception))
     return Done(done.exit_code, done.stdout, done.stderr)
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from roost import Agent
-from roost.engine.ports import Listed, ListQuery
+from roost.engine.ports import ListQuery, TaskPage
 from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
@@ -27,7 +27,7 @@ class MovingStore(MemoryStore):
         self.end = asyncio.Event()
         self.ended = asyncio.Event()
 
-    async def list_tasks(self, query: ListQuery) -> Listed:
+    async def list_tasks(self, query: ListQuery) -> TaskPage:
         found = await super().list_tasks(query)
         if self.armed:
             self.end.set()

@@ -14,7 +14,7 @@ import pytest
 from roost import Agent
 from roost.agents.task import AgentTask
 from roost.protocol.types import Task, TaskState
-from roost.testing import Client, client
+from roost.testing import InProcessClient, client
 from tests.server import Server
 
 from .client import HEADERS, sent, text_of
@@ -76,7 +76,7 @@ def stepping(steps: int) -> Agent:
     return agent
 
 
-async def asked(client: Client, text: str = "go") -> Task:
+async def asked(client: InProcessClient, text: str = "go") -> Task:
     task = await client.send(text)
     assert isinstance(task, Task)
     assert task.status.state is TaskState.INPUT_REQUIRED

@@ -16,7 +16,7 @@ from roost.host import Host
 from roost.protocol.states import ACTIVE
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
-from roost.testing import BASE, Client
+from roost.testing import BASE, InProcessClient
 from tests.agents.talk import PATIENCE_S
 
 Heard = Callable[[Sequence[str]], None]
@@ -117,7 +117,7 @@ class Wakes:
 
 
 class Replica:
-    def __init__(self, host: Host, client: Client) -> None:
+    def __init__(self, host: Host, client: InProcessClient) -> None:
         assert host.engine is not None
         self.host = host
         self.client = client
@@ -128,7 +128,7 @@ class Replica:
         engine = self.engine
         engine.accepting = False
         engine.committer.dirty.clear()
-        for worker in [*engine.committer.workers, *engine.mirrors.tasks, engine.recovering, engine.lease.task]:
+        for worker in [*engine.committer.workers, *engine.remote_tasks.tasks, engine.recovering, engine.lease.task]:
             if worker is not None:
                 worker.cancel()
         if engine.lease.watchdog is not None:
@@ -159,7 +159,7 @@ async def replicas(
             transport=httpx.ASGITransport(host), base_url=BASE, headers=headers, timeout=PATIENCE_S
         )
         clients.append(http)
-        made.append(Replica(host, Client(http, hosted.id)))
+        made.append(Replica(host, InProcessClient(http, hosted.id)))
     try:
         yield made
     finally:

@@ -114,8 +114,8 @@ async def test_a_thousand_paused_tasks_leave_no_coroutine_and_no_live_object():
         assert {task.status.state for task in tasks} == {TaskState.INPUT_REQUIRED}
         await until(lambda: not engine.lives)
         assert engine.runner.runs == {}
-        lane = engine.runner.lanes["asking"]
-        assert (lane.running, lane.turns, list(lane.ready), lane.waiting) == (set(), {}, [], 0)
+        queue = engine.runner.queues["asking"]
+        assert (queue.running, queue.turns, list(queue.ready), queue.waiting) == (set(), {}, [], 0)
         await until(lambda: len(asyncio.all_tasks()) <= before)
         assert in_memory() < objects + 20, "paused tasks are in memory"
         done = await send(host, "answer", task=tasks[500])

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from roost import Agent
-from roost.engine.answers import Stream
 from roost.engine.engine import Engine
-from roost.engine.live import Frame
+from roost.engine.live import StreamFrame
 from roost.engine.ports import StoreUnavailable
+from roost.engine.responses import TaskStream
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.types import StreamResponse, SubscribeToTaskRequest, TaskState
@@ -50,12 +50,12 @@ class CountedStore(GateStore):
         return await super().read_entries(task_id, after, limit, wire=wire, **rest)
 
 
-async def subscribe(engine: Engine, task_id: str, last: int | None = None) -> Stream:
+async def subscribe(engine: Engine, task_id: str, last: int | None = None) -> TaskStream:
     return await engine.subscribe(LOCAL, "bursts", SubscribeToTaskRequest(id=task_id), last)
 
 
-async def read_all(engine: Engine, stream: Stream) -> list[Frame]:
-    frames: list[Frame] = []
+async def read_all(engine: Engine, stream: TaskStream) -> list[StreamFrame]:
+    frames: list[StreamFrame] = []
     try:
         while (batch := await asyncio.wait_for(stream.follower.batch(), PATIENCE_S)) is not None:
             frames += batch
@@ -64,7 +64,7 @@ async def read_all(engine: Engine, stream: Stream) -> list[Frame]:
     return frames
 
 
-def without_gap(stream: Stream, frames: list[Frame], first: int | None = None) -> str:
+def without_gap(stream: TaskStream, frames: list[StreamFrame], first: int | None = None) -> str:
     """The text that a client has in the end; the seqs must be all there are."""
     begin = (stream.position if first is None else first) + 1
     assert [frame.seq for frame in frames] == list(range(begin, begin + len(frames)))

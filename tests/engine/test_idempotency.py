@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from roost import Agent
-from roost.engine.idempotency import EXTENSION, Rules, fingerprint, key, reservation
+from roost.engine.idempotency import EXTENSION, IdempotencyRules, fingerprint, key, reservation
 from roost.engine.ports import Scope
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decode, encode
@@ -193,18 +193,18 @@ async def test_another_message_with_the_same_id_is_refused_with_both_hashes_and_
 
 async def test_an_error_before_the_accept_reserves_nothing():
     counting = Counting()
-    from roost.engine.hosted import Limits
+    from roost.engine.hosted import AgentLimits
 
     agent = counting.agent()
     async with serving(agent) as (_, engine):
-        lane = engine.lane("counting")
-        lane.hosted.profile.limits = Limits(concurrency=1, queue=0)
+        queue = engine.queue_of("counting")
+        queue.hosted.profile.limits = AgentLimits(concurrency=1, queue=0)
         await send(engine, request("wait", wait=False))
         asked = request()
         with pytest.raises(TooManyRequests):
             await send(engine, asked)
         counting.gate.set()
-        await until(lambda: not lane.running)
+        await until(lambda: not queue.running)
         assert not (await send(engine, asked)).replayed
 
 
@@ -222,7 +222,7 @@ def test_which_messages_have_a_key():
     named, unique = request(message_id="m-1"), request()
     table = {
         mode: [
-            reservation(Rules(mode), SCOPE, asked, activated) is not None
+            reservation(IdempotencyRules(mode), SCOPE, asked, activated) is not None
             for asked in (named, unique)
             for activated in (False, True)
         ]
@@ -238,8 +238,8 @@ def test_which_messages_have_a_key():
 @pytest.mark.parametrize("message_id", ["x" * 257, "a\nb", "a\0"])
 def test_an_id_that_cannot_be_a_key_is_refused_where_the_client_asks_for_one(message_id):
     with pytest.raises(MessageIdMalformed):
-        reservation(Rules(), SCOPE, request(message_id=message_id), True)
-    assert reservation(Rules(), SCOPE, request(message_id=message_id), False) is None
+        reservation(IdempotencyRules(), SCOPE, request(message_id=message_id), True)
+    assert reservation(IdempotencyRules(), SCOPE, request(message_id=message_id), False) is None
 
 
 async def test_a_plain_client_may_use_an_id_that_is_not_unique_as_often_as_it_likes():

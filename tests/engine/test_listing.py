@@ -14,7 +14,7 @@ from roost.engine.engine import Engine
 from roost.identity.principal import LOCAL, Principal
 from roost.protocol.types import ListTasksRequest, TaskState
 from roost.stores.memory import MemoryStore
-from roost.testing import Client
+from roost.testing import InProcessClient
 from tests.agents.programs import request
 from tests.agents.talk import emitting, send, serving, until, until_state
 
@@ -40,7 +40,7 @@ def talking() -> Agent:
     return agent
 
 
-async def listed(host: Client, agent: str = "talking", **query: Any) -> dict[str, Any]:
+async def listed(host: InProcessClient, agent: str = "talking", **query: Any) -> dict[str, Any]:
     response = await host.http.get(f"/agents/{agent}/tasks", params=query)
     assert response.status_code == 200, response.text
     return response.json()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from roost import Agent
-from roost.engine import leases, mirrors, recovery
+from roost.engine import leases, recovery, remote_tasks
 from roost.engine.engine import Engine
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.ports import Adopted, StoreUnavailable
@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "RENEW_S", 0.05)
     monkeypatch.setattr(leases, "MARGIN_S", 0.3)
     monkeypatch.setattr(recovery, "LOOK_S", 0.05)
-    monkeypatch.setattr(mirrors, "POLL_S", 0.05)
+    monkeypatch.setattr(remote_tasks, "POLL_S", 0.05)
 
 
 async def follow(engine: Engine, task_id: str) -> list[bytes]:
@@ -268,7 +268,7 @@ async def test_a_cancel_waits_no_longer_than_it_may_for_a_host_that_does_not_ans
     async with replicas(fleet.agent) as (a, b):
         task = await a.client.send("go", wait=False)
         await until(lambda: fleet.called)
-        for worker in a.engine.mirrors.tasks:
+        for worker in a.engine.remote_tasks.tasks:
             worker.cancel()
         body = await b.engine.cancel(LOCAL, "talker", CancelTaskRequest(id=task.id))
         assert b"TASK_STATE_WORKING" in body

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from roost.evidence.events import Event
+from roost.evidence.events import EvidenceEvent
 
 V10_MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}], "contextId": "c-1"}
 V10_TASK = {
@@ -84,17 +84,17 @@ def body(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def plain(event: Event) -> dict[str, Any]:
+def plain(event: EvidenceEvent) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(event.line())
     return found
 
 
-def data(event: Event) -> dict[str, Any]:
+def data(event: EvidenceEvent) -> dict[str, Any]:
     found: dict[str, Any] = plain(event)["data"]
     return found
 
 
-def unmapped(event: Event) -> list[str]:
+def unmapped(event: EvidenceEvent) -> list[str]:
     found = data(event)["unmapped"]
     assert found["count"] == len(found["pointers"]), "more than are named"
     return list(found["pointers"])

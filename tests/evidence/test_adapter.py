@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost._version import VERSION
-from roost.evidence.adapter import STRICT, Batch, Mode, Options, convert
+from roost.evidence.adapter import STRICT, AdapterOptions, Batch, Mode, convert
 from roost.evidence.adapter_fields import adapter_digest, compact, content_hash, rfc3339_utc
 from roost.evidence.errors import EvidenceError
 from roost.evidence.raw import RawStore
 from tests.evidence.packets import NAMES, changed, packet
 
-LENIENT = Options(mode=Mode.LENIENT)
+LENIENT = AdapterOptions(mode=Mode.LENIENT)
 
 HANDOFF_DEFAULT = "60e992b4881c03d816cd94929856d8c8cade113f62273d42a8a75412533a294a"
 HANDOFF_POSITIVE = "e478af7359a254678c90b5eb2737d63f79c6d667a2b5c4bc323442f07d09d33b"
@@ -31,7 +31,7 @@ def data(found: Batch) -> dict[str, Any]:
     return event
 
 
-def refusal(payload: bytes, options: Options = STRICT, version: str | None = None) -> tuple[str, str]:
+def refusal(payload: bytes, options: AdapterOptions = STRICT, version: str | None = None) -> tuple[str, str]:
     with pytest.raises(EvidenceError) as caught:
         convert(payload, version=version, options=options)
     plain = caught.value.plain()
@@ -67,8 +67,8 @@ def test_the_discovery_digests_are_golden(name, digest):
 @pytest.mark.parametrize(
     ("name", "options", "digest"),
     [
-        ("a2a_happy_agent_capabilities", Options(), HANDOFF_DEFAULT),
-        ("a2a_happy_task_requested", Options(), HANDOFF_POSITIVE),
+        ("a2a_happy_agent_capabilities", AdapterOptions(), HANDOFF_DEFAULT),
+        ("a2a_happy_task_requested", AdapterOptions(), HANDOFF_POSITIVE),
         ("a2a_negative_missing_task_id", LENIENT, HANDOFF_PARTIAL),
     ],
 )
@@ -79,9 +79,21 @@ def test_the_handoff_digests_are_golden(name, options, digest):
 @pytest.mark.parametrize(
     ("name", "options", "digest"),
     [
-        ("a2a_happy_agent_capabilities", Options(), "95d0ac06f7790d322cacc69a9b79a200dc3010cfc568f2b7d2e7c35d9b9f98a9"),
-        ("a2a_happy_task_requested", Options(), "2b056ccc53dc81924c97ba34857b620989ba591bce990666e0907e512dcc04f1"),
-        ("a2a_happy_artifact_shared", Options(), "6171d55c3daa8a05c74e5f4f315f67de8144ea93cf2dfdb13ffe0e58e8046621"),
+        (
+            "a2a_happy_agent_capabilities",
+            AdapterOptions(),
+            "95d0ac06f7790d322cacc69a9b79a200dc3010cfc568f2b7d2e7c35d9b9f98a9",
+        ),
+        (
+            "a2a_happy_task_requested",
+            AdapterOptions(),
+            "2b056ccc53dc81924c97ba34857b620989ba591bce990666e0907e512dcc04f1",
+        ),
+        (
+            "a2a_happy_artifact_shared",
+            AdapterOptions(),
+            "6171d55c3daa8a05c74e5f4f315f67de8144ea93cf2dfdb13ffe0e58e8046621",
+        ),
         ("a2a_negative_missing_task_id", LENIENT, "7fbf16597875072015d33d1116044595a7b9284959b68f15932c8f6112fa68f2"),
         (
             "a2a_negative_invalid_event_type",
@@ -329,31 +341,31 @@ def test_the_version_of_the_packet_goes_before_the_hint():
 
 
 TABLE = [
-    ("measurement", "payload exceeds max_payload_bytes (1)", Options(max_payload_bytes=1), b"{bad"),
-    ("measurement", "invalid A2A payload JSON", Options(max_json_depth=1), b"{bad"),
-    ("measurement", "payload exceeds max_json_depth (2)", Options(max_json_depth=2), b'{"a":[1]}'),
-    ("measurement", "payload exceeds max_array_length (1)", Options(max_array_length=1), b'{"a":[1,2]}'),
-    ("measurement", "protocol must be 'a2a'", Options(), b'{"version":7}'),
-    ("measurement", "protocol must be 'a2a'", Options(), b"[]"),
-    ("measurement", "missing required field: version", Options(), b'{"protocol":"a2a"}'),
-    ("unsupported_protocol_version", "unsupported", Options(), b'{"protocol":"a2a","version":"1.0"}'),
-    ("measurement", "missing required field: agent.id", Options(), b'{"protocol":"a2a","version":"0.2"}'),
+    ("measurement", "payload exceeds max_payload_bytes (1)", AdapterOptions(max_payload_bytes=1), b"{bad"),
+    ("measurement", "invalid A2A payload JSON", AdapterOptions(max_json_depth=1), b"{bad"),
+    ("measurement", "payload exceeds max_json_depth (2)", AdapterOptions(max_json_depth=2), b'{"a":[1]}'),
+    ("measurement", "payload exceeds max_array_length (1)", AdapterOptions(max_array_length=1), b'{"a":[1,2]}'),
+    ("measurement", "protocol must be 'a2a'", AdapterOptions(), b'{"version":7}'),
+    ("measurement", "protocol must be 'a2a'", AdapterOptions(), b"[]"),
+    ("measurement", "missing required field: version", AdapterOptions(), b'{"protocol":"a2a"}'),
+    ("unsupported_protocol_version", "unsupported", AdapterOptions(), b'{"protocol":"a2a","version":"1.0"}'),
+    ("measurement", "missing required field: agent.id", AdapterOptions(), b'{"protocol":"a2a","version":"0.2"}'),
     (
         "strict_lossiness_violation",
         "unsupported event_type in strict mode",
-        Options(),
+        AdapterOptions(),
         b'{"protocol":"a2a","version":"0.2","agent":{"id":"a"}}',
     ),
     (
         "measurement",
         "missing required field: task.id",
-        Options(),
+        AdapterOptions(),
         b'{"protocol":"a2a","version":"0.2","agent":{"id":"a"},"event_type":"task.updated","task":{"id":1}}',
     ),
     (
         "measurement",
         "missing required field: artifact.id",
-        Options(),
+        AdapterOptions(),
         b'{"protocol":"a2a","version":"0.2","agent":{"id":"a"},"event_type":"artifact.shared"}',
     ),
 ]
@@ -383,7 +395,7 @@ def test_each_check_comes_before_the_next(kind, message, options, payload):
         b"[" * 100_000,
     ],
 )
-@pytest.mark.parametrize("options", [Options(), LENIENT])
+@pytest.mark.parametrize("options", [AdapterOptions(), LENIENT])
 def test_what_cannot_be_read_is_refused_in_both_modes(payload, options):
     kind, message = refusal(payload, options)
     assert kind == "measurement"
@@ -392,8 +404,8 @@ def test_what_cannot_be_read_is_refused_in_both_modes(payload, options):
 
 def test_scalars_count_for_the_depth():
     payload = b'{"protocol":"a2a","version":"0.2","event_type":"agent.capabilities","agent":{"id":"a"}}'
-    assert convert(payload, options=Options(max_json_depth=3))
-    assert refusal(payload, Options(max_json_depth=2))[1] == "payload exceeds max_json_depth (2)"
+    assert convert(payload, options=AdapterOptions(max_json_depth=3))
+    assert refusal(payload, AdapterOptions(max_json_depth=2))[1] == "payload exceeds max_json_depth (2)"
 
 
 # Raw bytes
@@ -410,7 +422,7 @@ def test_what_cannot_be_read_is_kept(tmp_path):
 def test_what_is_too_large_is_not_kept(tmp_path):
     store = RawStore(tmp_path / "raw")
     with pytest.raises(EvidenceError):
-        convert(packet("a2a_happy_task_requested"), options=Options(max_payload_bytes=8), keep=store.keep)
+        convert(packet("a2a_happy_task_requested"), options=AdapterOptions(max_payload_bytes=8), keep=store.keep)
     assert not list(tmp_path.rglob("*"))
 
 
@@ -483,7 +495,7 @@ def test_any_packet_gives_a_result_or_an_error_and_the_same_each_time(body, mode
 
     def once() -> bytes:
         try:
-            found = convert(payload, options=Options(mode=mode)).plain()
+            found = convert(payload, options=AdapterOptions(mode=mode)).plain()
         except EvidenceError as error:
             return compact(error.plain())
         event = found["events"][0]

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from roost.cli.evidence_bundles import EVENTS, SIZE, _to_raise
 from roost.engine.ports import Store
 from roost.evidence import bundle
-from roost.evidence.bundle import Counts, Limits
+from roost.evidence.bundle import BundleLimits, Counts
 from roost.evidence.bundle_canonical import canonical
 from roost.evidence.checkpoint import make, read_statement
 from roost.evidence.export import Altered, Source, TooMuch, export
 from roost.evidence.export_selection import NothingFound, Selection
 from roost.evidence.verify import verify
-from roost.identity.verifying import read_jwks
+from roost.identity.card_verification import read_jwks
 from roost.protocol.canonical import NotCanonical, jcs
 from roost.protocol.entries import Entry
 from tests.evidence.journals import (
@@ -240,7 +240,7 @@ def test_what_verify_does_not_take_by_default_is_said() -> None:
 
 async def test_more_than_the_limit_is_refused(journal: Written) -> None:
     with pytest.raises(TooMuch, match="more than 3 entries"):
-        await exported(journal.folder, ALL, limits=Limits(events=3))
+        await exported(journal.folder, ALL, limits=BundleLimits(events=3))
 
 
 # Through a host

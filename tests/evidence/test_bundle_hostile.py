@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from roost.engine.ports import Append, Head, NewTask, Scope
+from roost.engine.ports import Append, NewTask, Scope, TaskHead
 from roost.evidence import bundle
-from roost.evidence.bundle import Limits
+from roost.evidence.bundle import BundleLimits
 from roost.evidence.export import Source, export
 from roost.evidence.export_selection import Selection
 from roost.evidence.keys import MANIFEST, signature
 from roost.evidence.verify import verify
-from roost.evidence.verify_reader import Unjudged
+from roost.evidence.verify_reader import BundleUnreadable
 from roost.protocol.canonical import jcs
 from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, Entry, link
 from roost.protocol.types import TaskState
@@ -194,8 +194,8 @@ async def test_what_cannot_be_judged_is_not_judged(journal: Written, tmp_path: P
 
     def why(content: bytes, **limits: int) -> str:
         file.write_bytes(content)
-        with pytest.raises(Unjudged) as raised:
-            verify(file, Limits(**limits))
+        with pytest.raises(BundleUnreadable) as raised:
+            verify(file, BundleLimits(**limits))
         return str(raised.value)
 
     assert "raise --max-bytes" in why(data, size=100)
@@ -205,7 +205,7 @@ async def test_what_cannot_be_judged_is_not_judged(journal: Written, tmp_path: P
     )
     newer = {**found, "manifest.json": found["manifest.json"].replace(b"roost-evidence-1", b"roost-evidence-2")}
     assert "its format is 'roost-evidence-2'" in why(packed(tarred(newer)))
-    with pytest.raises(Unjudged, match="cannot read"):
+    with pytest.raises(BundleUnreadable, match="cannot read"):
         verify(tmp_path / "nothing")
     file.write_bytes(data)
     for words, code in (
@@ -220,12 +220,12 @@ async def test_a_bomb_is_given_up_on(journal: Written, tmp_path: Path) -> None:
     (tmp_path / "bundle.tar.gz").write_bytes(await exported(journal.folder, ALL, cards=cards))
     tracemalloc.start()
     try:
-        with pytest.raises(Unjudged, match="expands to more than 50 times its size: raise --max-ratio"):
-            verify(tmp_path / "bundle.tar.gz", Limits(ratio=50))
+        with pytest.raises(BundleUnreadable, match="expands to more than 50 times its size: raise --max-ratio"):
+            verify(tmp_path / "bundle.tar.gz", BundleLimits(ratio=50))
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
-    assert verify(tmp_path / "bundle.tar.gz", Limits(ratio=2000)).valid
+    assert verify(tmp_path / "bundle.tar.gz", BundleLimits(ratio=2000)).valid
 
 
 async def test_lines_that_nobody_signed_are_not_kept(journal: Written, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ async def fill(folder: Path, tasks: int, entries: int, size: int = 0) -> None:
         for number in range(tasks):
             name = f"task-{number:06}"
             new = NewTask(name, Scope("t", "o", "agent"), "c", 1_700_000_000_000_000)
-            head = Head(TaskState.COMPLETED, 1000, None, 1, False)
+            head = TaskHead(TaskState.COMPLETED, 1000, None, 1, False)
             assert await store.commit([Append(name, 1, chained(name, entries, size), new, head)]) == [None]
 
 

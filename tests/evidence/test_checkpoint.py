@@ -10,15 +10,15 @@ import httpx
 import msgspec
 import pytest
 
-from roost.engine.ports import Append, Head, NewTask, Scope
+from roost.engine.ports import Append, NewTask, Scope, TaskHead
 from roost.evidence import keys
 from roost.evidence.checkpoint import BadCheckpoint, make, read_statement, signer_of
 from roost.evidence.checkpoint_audit import audit
 from roost.evidence.checkpoint_tree import Tree, root_of
 from roost.evidence.keys import BadSignature
+from roost.identity.card_verification import SignatureFault, read_jwks, verify
 from roost.identity.keys import EVIDENCE, Keyring
 from roost.identity.seal import Seal, new_key
-from roost.identity.verifying import Fault, read_jwks, verify
 from roost.protocol.canonical import jcs
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
@@ -81,7 +81,7 @@ async def test_no_signature_of_evidence_can_be_taken_for_a_cards_and_none_of_a_c
     document = jcs({**card, "signatures": [msgspec.to_builtins(signed)]})
     public = [msgspec.json.decode(key.public) for key in await keyring.evidence_keys()]
     [verdict] = verify(document, public)
-    assert (verdict.fault, "no signature of a card" in verdict.why) == (Fault.REFUSED, True)
+    assert (verdict.fault, "no signature of a card" in verdict.why) == (SignatureFault.REFUSED, True)
     of_card = (await keyring.signed(card, "agent", ""))["signatures"][0]
     with pytest.raises(BadSignature, match="its typ is 'JOSE'"):
         keys.check(of_card, jcs(card), keys.MANIFEST, read_jwks(keyring.jwks("agent")))
@@ -154,7 +154,7 @@ async def test_edits_of_a_postgresql_journal_are_named(database: str) -> None:
     store = PostgresStore(database)
     await store.open()
     keyring = Keyring(store, Seal(new_key()), "ES256")
-    head = Head(TaskState.COMPLETED, 1000, None, 1, False)
+    head = TaskHead(TaskState.COMPLETED, 1000, None, 1, False)
     for name in ("a", "b", "c", "d"):
         new = NewTask(name, Scope("t", "o", "agent"), "c", 1)
         assert await store.commit([Append(name, 1, chained(name, 5), new, head)]) == [None]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from roost.engine.ports import NewTask, Scope
 from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
-from roost.evidence.events import Event, journal_events
+from roost.evidence.events import EvidenceEvent, journal_events
 from roost.protocol import entries as kinds
 from roost.protocol.codec import encode
 from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry, Received, StepRecord, link
@@ -36,7 +36,7 @@ def told(*entries: Entry, first: int = 0) -> list[dict[str, Any]]:
     return [checked(event) for event in journal_events(TASK, entries, first)]
 
 
-def checked(event: Event) -> dict[str, Any]:
+def checked(event: EvidenceEvent) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(event.line())
     assert rfc8785.dumps(found) == event.line()
     assert found["assaycontenthash"] == event.content_hash == content_hash(found)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from roost.evidence.adapter import Mode
 from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
-from roost.evidence.events import Event, run_id, text
-from roost.evidence.wire import Converter
+from roost.evidence.events import EvidenceEvent, run_id, text
+from roost.evidence.wire import TrafficConverter
 from roost.protocol.codec import encode
 from tests.evidence.documents import (
     V03_ARTIFACT,
@@ -74,14 +74,14 @@ def spoiled(draw: st.DrawFn) -> Any:
     return value
 
 
-def outcome(payload: bytes, mode: Mode) -> Event | EvidenceError:
+def outcome(payload: bytes, mode: Mode) -> EvidenceEvent | EvidenceError:
     try:
-        return checked(Converter(mode=mode).convert(payload))
+        return checked(TrafficConverter(mode=mode).convert(payload))
     except EvidenceError as error:
         return error
 
 
-def checked(event: Event) -> Event:
+def checked(event: EvidenceEvent) -> EvidenceEvent:
     found = plain(event)
     assert rfc8785.dumps(found) == event.line()
     assert found["assaycontenthash"] == content_hash(found)
@@ -154,7 +154,7 @@ def test_every_leaf_is_in_the_content_or_is_named(value):
 def test_all_of_1_0_is_mapped(value):
     """Whatever our own types can say is in the event, as many leaves as there are."""
     payload = encode(value)
-    found = data(checked(Converter(version="1.0", mode=Mode.LENIENT).convert(payload)))
+    found = data(checked(TrafficConverter(version="1.0", mode=Mode.LENIENT).convert(payload)))
     assert found["unmapped"]["count"] == 0
     given_ = [leaf for _, leaf in leaves(json.loads(payload))]
     (content,) = found["content"].values()

@@ -15,7 +15,7 @@ from roost.evidence.adapter import Mode
 from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
 from roost.evidence.raw import RawStore
-from roost.evidence.wire import Converter, Limits
+from roost.evidence.wire import TrafficConverter, TrafficLimits
 from tests.cards.samples import FULL, new_signer, signed
 from tests.evidence.documents import (
     V03_ARTIFACT,
@@ -45,7 +45,7 @@ V10_PARTS = [
 def one(value: Any, **options: Any) -> dict[str, Any]:
     """The data of the event of one document, whose envelope holds what it must."""
     payload = body(value)
-    event = Converter(**options).convert(payload)
+    event = TrafficConverter(**options).convert(payload)
     found = plain(event)
     assert rfc8785.dumps(found) == event.line()
     assert found["assaycontenthash"] == content_hash(found)
@@ -67,7 +67,7 @@ def lenient(value: Any, **options: Any) -> dict[str, Any]:
 
 def refusal(payload: bytes, **options: Any) -> tuple[str, str]:
     with pytest.raises(EvidenceError) as caught:
-        Converter(**options).convert(payload)
+        TrafficConverter(**options).convert(payload)
     return caught.value.kind, caught.value.message
 
 
@@ -159,7 +159,7 @@ def answer(result: Any) -> dict[str, Any]:
     ],
 )
 def test_a_document_is_known_by_its_shape_and_nothing_is_left_out(value, document, version, member, kind):
-    event = Converter().convert(body(value))
+    event = TrafficConverter().convert(body(value))
     found = data(event)
     assert (found["document"], found["protocol"]["version"]) == (document, version)
     assert member in found["content"]
@@ -290,7 +290,9 @@ def test_a_pointer_that_is_too_long_is_named_by_its_digest():
 
 
 def test_a_long_name_above_many_leaves_is_written_out_only_where_it_is_named():
-    found = one({**V10_MESSAGE, "x" * 400_000: [[1] * 10_000] * 10}, limits=Limits(max_payload_bytes=2 * 1024 * 1024))
+    found = one(
+        {**V10_MESSAGE, "x" * 400_000: [[1] * 10_000] * 10}, limits=TrafficLimits(max_payload_bytes=2 * 1024 * 1024)
+    )
     assert found["unmapped"]["count"] == 100_000
     assert {pointer[:7] for pointer in found["unmapped"]["pointers"]} == {"sha256:"}
 
@@ -321,7 +323,7 @@ def test_numbers_without_a_canonical_form_become_text_and_are_marked():
         b'{"messageId":"m","role":"ROLE_USER","parts":[{"data":[9007199254740993,1e400,9007199254740991,-0.0,1e16]}],'
         b'"metadata":{"n":123456789012345678901234567890}}'
     )
-    event = Converter().convert(payload)
+    event = TrafficConverter().convert(payload)
     found = data(event)
     assert found["content"]["message"]["parts"][0]["data"] == ["9007199254740993", "1e400", 9007199254740991, 0, "1e16"]
     assert found["content"]["message"]["metadata"]["n"] == "123456789012345678901234567890"
@@ -341,16 +343,16 @@ def test_lenient_puts_ids_where_they_are_missing_and_marks_them():
 
 
 def test_lenient_tells_of_a_document_that_is_none_of_a2a():
-    event = Converter(mode=Mode.LENIENT).convert(b'[{"a":1},[]]')
+    event = TrafficConverter(mode=Mode.LENIENT).convert(b'[{"a":1},[]]')
     found = data(event)
     assert (plain(event)["type"], found["document"], found["content"]) == ("roost.a2a.v2.unknown", "unknown", {})
     assert found["unmapped"] == {"count": 2, "pointers": ["/0/a", "/1"]}
 
 
 def test_time_is_that_of_the_status_or_none():
-    event = Converter().convert(body(V10_TASK))
+    event = TrafficConverter().convert(body(V10_TASK))
     assert plain(event)["time"] == "2026-02-27T09:00:00.250Z"
-    assert "time" not in plain(Converter().convert(body(V10_MESSAGE)))
+    assert "time" not in plain(TrafficConverter().convert(body(V10_MESSAGE)))
 
 
 # References and runs
@@ -368,7 +370,7 @@ def test_time_is_that_of_the_status_or_none():
 )
 def test_run_ids_have_no_colon_and_come_from_what_is_visible(ids, run, subject):
     value = {name: item for name, item in {**V10_MESSAGE, **ids}.items() if name != "contextId" or name in ids}
-    found = plain(Converter().convert(body(value)))
+    found = plain(TrafficConverter().convert(body(value)))
     assert (found["assayrunid"], found["subject"], found["id"]) == (run, subject, f"{run}:0")
     assert found["data"]["synthetic"]["count"] == 0
 
@@ -385,7 +387,7 @@ def test_run_ids_have_no_colon_and_come_from_what_is_visible(ids, run, subject):
     ],
 )
 def test_a_request_about_a_task_belongs_to_its_run(method, params):
-    found = plain(Converter().convert(body(rpc(method, params))))
+    found = plain(TrafficConverter().convert(body(rpc(method, params))))
     assert found["assayrunid"] == "task-t-1"
     assert found["data"]["refs"] == {"task": {"id": "t-1", "visible": True, "synthetic": False}}
 
@@ -397,7 +399,7 @@ def test_an_upstream_placeholder_is_no_visible_reference():
 
 
 def test_each_task_has_a_sequence_of_its_own():
-    converter = Converter()
+    converter = TrafficConverter()
     events = [
         converter.convert(body(value))
         for value in (
@@ -418,7 +420,7 @@ def test_each_task_has_a_sequence_of_its_own():
 
 
 def test_a_refused_document_takes_no_place_in_a_sequence():
-    converter = Converter()
+    converter = TrafficConverter()
     first = converter.convert(body(V10_TASK))
     with pytest.raises(EvidenceError):
         converter.convert(body({**V10_TASK, "status": {}}), "application/json")
@@ -534,7 +536,7 @@ def test_the_document_goes_before_the_hint():
 @pytest.mark.parametrize("version", ["0.2", "2.0", "", "1", "0.30"])
 def test_other_versions_are_not_supported(version):
     with pytest.raises(EvidenceError) as caught:
-        Converter(version=version)
+        TrafficConverter(version=version)
     assert caught.value.kind == "unsupported_protocol_version"
     found = refusal(body({**V03_CARD, "protocolVersion": version}), mode=Mode.LENIENT)
     assert found == ("unsupported_protocol_version", f"unsupported A2A version: {version}")
@@ -572,7 +574,7 @@ def test_strict_refuses_a_stream_response_of_two(around, more):
 
 
 def test_the_body_that_sets_a_webhook_belongs_to_its_task():
-    found = plain(Converter().convert(body({"taskId": "t-1", "url": "https://a.example"})))
+    found = plain(TrafficConverter().convert(body({"taskId": "t-1", "url": "https://a.example"})))
     assert found["assayrunid"] == "task-t-1"
 
 
@@ -619,7 +621,7 @@ def test_what_two_readers_could_read_differently_is_refused_and_kept(payload, tm
 
 
 def test_limits_are_on_by_default():
-    assert Limits() == (100 * 1024 * 1024, 100_000, 1024 * 1024, 64, 10_000)
+    assert TrafficLimits() == (100 * 1024 * 1024, 100_000, 1024 * 1024, 64, 10_000)
     big = {**V10_MESSAGE, "parts": [{"text": "x" * 1024 * 1024}]}
     assert refusal(body(big)) == ("measurement", "payload exceeds max_payload_bytes (1048576)")
     deep: Any = 1
@@ -636,12 +638,12 @@ def test_an_event_is_no_longer_than_a_line_may_be():
 
 
 def test_a_converter_takes_so_many_events_and_bytes():
-    few = Converter(limits=Limits(max_events=2))
+    few = TrafficConverter(limits=TrafficLimits(max_events=2))
     for _ in range(2):
         few.convert(body(V10_MESSAGE))
     with pytest.raises(EvidenceError, match=r"input exceeds max_events \(2\)"):
         few.convert(body(V10_MESSAGE))
-    small = Converter(limits=Limits(max_bytes=len(body(V10_MESSAGE))))
+    small = TrafficConverter(limits=TrafficLimits(max_bytes=len(body(V10_MESSAGE))))
     small.convert(body(V10_MESSAGE))
     with pytest.raises(EvidenceError, match="input exceeds max_bytes"):
         small.convert(body(V10_MESSAGE))

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key a
 from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 
 from roost.identity.jwks import MAX_BYTES, KeysUnavailable, public_keys
-from roost.identity.jwt import Claims, Issuer, Verifier
-from roost.identity.roster import Refused
+from roost.identity.jwt import Issuer, JWTClaims, Verifier
+from roost.identity.token_cache import CredentialRefused
 from tests.identity.issuer import AUDIENCE, ISSUER, JWKS, Clock, Served, claims, signer
 
 DISCOVERY = f"{ISSUER}/.well-known/openid-configuration"
@@ -33,8 +33,8 @@ class Host:
         good = claims(exp=self.clock.now + 3600, iat=self.clock.now)
         token = signer("EdDSA", kid).sign(good, kid=said or kid)
         try:
-            return isinstance(await self.verifier.verify(token), Claims)
-        except Refused:
+            return isinstance(await self.verifier.verify(token), JWTClaims)
+        except CredentialRefused:
             return False
 
     async def background(self) -> None:

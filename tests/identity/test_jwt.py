@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.identity import jwt as jwts
-from roost.identity.jwt import REASONS, Claims, Issuer, Verifier
-from roost.identity.roster import Refused
+from roost.identity.jwt import REASONS, Issuer, JWTClaims, Verifier
+from roost.identity.token_cache import CredentialRefused
 from tests.identity.issuer import (
     AUDIENCE,
     ISSUER,
@@ -28,7 +28,7 @@ from tests.identity.issuer import (
 )
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
-GOOD = Claims("alice", ("default",), ("agent:*",), int((NOW + 3600) * 1000))
+GOOD = JWTClaims("alice", ("default",), ("agent:*",), int((NOW + 3600) * 1000))
 
 
 def verifier(served: Served, clock: Clock | None = None, **changed: Any) -> Verifier:
@@ -37,7 +37,7 @@ def verifier(served: Served, clock: Clock | None = None, **changed: Any) -> Veri
 
 
 async def refusal(verifier: Verifier, token: str) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CredentialRefused) as refused:
         await verifier.verify(token)
     assert refused.value.reason in REASONS
     assert verifier.known(token) is None
@@ -255,7 +255,7 @@ async def test_parts_that_are_not_what_they_should_be_are_malformed(head: bytes,
 @given(st.text(string.printable, max_size=60), st.text(string.printable, max_size=60), st.text(max_size=60))
 def test_any_text_is_refused_and_never_breaks_anything(head: str, payload: str, rest: str) -> None:
     for token in (head, f"{head}.{payload}.{rest}", f"{encoded(head.encode())}.{encoded(payload.encode())}.{rest}"):
-        with pytest.raises(Refused):
+        with pytest.raises(CredentialRefused):
             jwts.parse(token)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.identity.limiter import MAX_KEYS, Windows
-from roost.identity.quotas import MAX_FIGURES, MAX_WANTED, Meter, Place, QuotaExceeded, parse, with_tenant_defaults
+from roost.identity.quotas import MAX_FIGURES, MAX_WANTED, Meter, QuotaExceeded, QuotaSlot, parse, with_tenant_defaults
 from tests.identity.issuer import Clock
 
 MINUTE = 1_800_000_000.0
@@ -336,8 +336,8 @@ moves = st.tuples(
 @given(st.lists(moves, max_size=60))
 def test_gauges_are_never_negative_and_return_to_zero(program: list[tuple[str, str, str, int]]) -> None:
     meter = metered("tenant.tasks=3,agent.tasks=4,principal.streams=2,tenant:acme.streams=1")
-    inside: list[Place] = []
-    left: list[Place] = []
+    inside: list[QuotaSlot] = []
+    left: list[QuotaSlot] = []
     for move, tenant, agent, which in program:
         enter = {"task": meter.admit_task, "resume": meter.resume_task, "stream": meter.open_stream}.get(move)
         try:

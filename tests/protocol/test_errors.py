@@ -9,7 +9,7 @@ from a2a.utils import errors as sdk
 from google.rpc import code_pb2
 
 from roost.protocol import errors
-from roost.protocol.errors import A2AError, HostError
+from roost.protocol.errors import A2AError, RoostError
 
 SPECIFICATION_5_4 = {
     "TaskNotFound": (-32001, "NOT_FOUND", 404),
@@ -34,11 +34,11 @@ SDK_NAMES = {"ParseError": "JSONParseError", "InternalError": "InternalError"}
 ERRORS: dict[str, type[A2AError]] = {
     name: value
     for name, value in vars(errors).items()
-    if isinstance(value, type) and issubclass(value, A2AError) and value not in (A2AError, HostError)
+    if isinstance(value, type) and issubclass(value, A2AError) and value not in (A2AError, RoostError)
 }
 CONTRACTED = {"IdempotencyKeyReused": -32422}
 """Codes that an extension of another system gives."""
-OF_THE_HOST = {name for name, error in ERRORS.items() if issubclass(error, HostError)}
+OF_THE_HOST = {name for name, error in ERRORS.items() if issubclass(error, RoostError)}
 
 
 def test_there_are_the_errors_of_the_specification_and_the_hosts_own() -> None:

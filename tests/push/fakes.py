@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roost.engine.delivery import PushRules
 from roost.engine.ids import new_id, now_us, timestamp
-from roost.engine.ports import Append, Head, Move, NewTask, Push, PushConfig, Scope, StoreUnavailable
+from roost.engine.ports import Append, CursorMove, NewTask, Push, PushConfig, Scope, StoreUnavailable, TaskHead
 from roost.engine.push import Pusher
 from roost.engine.stats import Stats
 from roost.engine.webhook import Headers, Undeliverable, sealed
@@ -38,7 +38,7 @@ class Store(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.moves: list[Move] = []
+        self.moves: list[CursorMove] = []
         self.down = False
         """It writes nothing."""
         self.unreadable = False
@@ -66,7 +66,7 @@ class Store(MemoryStore):
         await self._answer()
         return found
 
-    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+    async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
         await asyncio.sleep(0)
         if self.down:
             raise StoreUnavailable("down")
@@ -120,7 +120,7 @@ class Task:
         self.hidden = hidden
 
     async def begin(self, push: PushConfig | None = None, worker: str = "w1") -> None:
-        self.head = Head(TaskState.SUBMITTED, 1, worker, 1, self.hidden)
+        self.head = TaskHead(TaskState.SUBMITTED, 1, worker, 1, self.hidden)
         create = NewTask(self.id, Scope("default", "me", AGENT), "context", now_us())
         append = Append(self.id, 1, [self._entry(TaskState.SUBMITTED)], create, self.head)
         append.push = push

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from roost.engine import delivery, push, slots
+from roost.engine import delivery, push, push_slots
 from roost.engine.delivery import PushRules
 from roost.engine.ports import PushConfig
 from roost.engine.push import Pusher
@@ -408,7 +408,7 @@ async def test_a_slow_host_takes_only_its_own_slots(store, sender, monkeypatch):
 
 
 async def test_a_crowd_at_one_host_waits_in_the_store(store, sender, monkeypatch):
-    monkeypatch.setattr(slots, "CROWD", 5)
+    monkeypatch.setattr(push_slots, "CROWD", 5)
     sender.shut[URL] = asyncio.Event()
     async with pushing(store, sender) as pusher:
         for _ in range(12):

@@ -9,15 +9,15 @@ from typing import Any
 
 from roost.engine.ports import (
     Append,
+    CursorMove,
     DeadLetter,
-    Head,
     ListQuery,
-    Move,
     NewTask,
     PushConfig,
     Reservation,
     Scope,
     Snapshot,
+    TaskHead,
 )
 from roost.identity.ports import Audited, Identities, SigningKey, Token
 from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, STATUS, Entry, link
@@ -34,8 +34,8 @@ def entry(seq: int, sub: int = 0, data: bytes | None = None, kind: str | None = 
     return Entry(seq, sub, kind, data, time, ordinal, link(NO_CHAIN, seq, sub, kind, data, time, ordinal))
 
 
-def head(state: TaskState = TaskState.SUBMITTED, **changes: Any) -> Head:
-    return Head(state, 1000, WORKER, 1, False)._replace(**changes)
+def head(state: TaskState = TaskState.SUBMITTED, **changes: Any) -> TaskHead:
+    return TaskHead(state, 1000, WORKER, 1, False)._replace(**changes)
 
 
 def creation(task_id: str, *entries: Entry, **changes: Any) -> Append:
@@ -69,9 +69,9 @@ def config(task_id: str, id: str = "hook", cursor: int = 0, sealed: bytes = b"se
     return PushConfig(task_id, id, sealed, cursor)
 
 
-def move(task_id: str, id: str = "hook", **changes: Any) -> Move:
+def move(task_id: str, id: str = "hook", **changes: Any) -> CursorMove:
     """A delivery of entry 1 after which all is delivered."""
-    return Move(task_id, id, 1, 0, 0, False, "", None, True)._replace(**changes)
+    return CursorMove(task_id, id, 1, 0, 0, False, "", None, True)._replace(**changes)
 
 
 def dead(task_id: str, id: str = "hook", seq: int = 1) -> DeadLetter:

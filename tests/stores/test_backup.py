@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from tools.services import Postgres, drop_database, new_database
 
-from roost.engine.ports import Append, Store, Usage
+from roost.engine.ports import Append, Store, UsageDelta
 from roost.protocol.entries import ARTIFACT, NO_CHAIN, Entry, link
 from roost.protocol.types import TaskState
 from roost.stores import postgres_backup
-from roost.stores.backup import BackupError, backup_sqlite, restore_sqlite
 from roost.stores.postgres import PostgresStore
-from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import SQLiteStore, StoreInUse
+from roost.stores.sqlite_backup import BackupError, backup_sqlite, restore_sqlite
 from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_schema import NewerSchema
 
 from .conftest import Open
 from .making import SCOPE, addition, audited, config, creation, entry, head, key, reservation, token
@@ -69,7 +69,7 @@ async def keep_identities(store: Store) -> None:
     await store.add_key(key("l"), "k", 9000)
     await store.revoke_token("a", 2000)
     await store.write_audit([audited(number) for number in range(5)], 3)
-    await store.add_usage([Usage(*SCOPE, 2, 300)])
+    await store.add_usage([UsageDelta(*SCOPE, 2, 300)])
 
 
 async def same_identities(first: Store, second: Store) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from roost.engine.leaves import leaf_of, scope_digest
+from roost.engine.checkpoint_leaves import leaf_of, scope_digest
 from roost.engine.ports import PRUNED, Checkpoint, CheckpointBusy, Leaf, NewTask, Store
 
 from .conftest import Open

@@ -12,7 +12,6 @@ from roost.engine.ports import (
     COUNT_CAP,
     Adopted,
     Append,
-    Kept,
     ListQuery,
     NewTask,
     Party,
@@ -24,10 +23,11 @@ from roost.engine.ports import (
     StaleFence,
     Store,
     Stored,
+    StoredUsage,
     Taken,
     Tombstone,
     Update,
-    Usage,
+    UsageDelta,
 )
 from roost.engine.stats import size_of
 from roost.protocol.entries import Entry
@@ -937,15 +937,21 @@ async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
 
 async def test_usage_is_the_sum_of_what_was_told(store: Store) -> None:
     assert await store.usage() == []
-    await store.add_usage([Usage("t", "o", "b", 2, 300), Usage("t", "p", "a", 1, 5), Usage("u", "o", "b", 1, 1)])
+    await store.add_usage(
+        [UsageDelta("t", "o", "b", 2, 300), UsageDelta("t", "p", "a", 1, 5), UsageDelta("u", "o", "b", 1, 1)]
+    )
     await store.add_usage([])
-    await store.add_usage([Usage("t", "o", "b", -1, -100), Usage("u", "p", "c", 0, 2**40), Usage("t", "o", "b", 1, 7)])
-    assert await store.usage() == [Kept("a", 1, 5), Kept("b", 3, 208), Kept("c", 0, 2**40)]
+    await store.add_usage(
+        [UsageDelta("t", "o", "b", -1, -100), UsageDelta("u", "p", "c", 0, 2**40), UsageDelta("t", "o", "b", 1, 7)]
+    )
+    assert await store.usage() == [StoredUsage("a", 1, 5), StoredUsage("b", 3, 208), StoredUsage("c", 0, 2**40)]
 
 
 async def test_stored_bytes_are_those_of_a_tenant_an_owner_or_an_agent(store: Store) -> None:
     long = "\0" + "n" * 10_000
-    await store.add_usage([Usage("t", "o", "a", 1, 300), Usage("t", "p", "a", 1, 5), Usage("u", "o", long, 1, 70)])
+    await store.add_usage(
+        [UsageDelta("t", "o", "a", 1, 300), UsageDelta("t", "p", "a", 1, 5), UsageDelta("u", "o", long, 1, 70)]
+    )
     asked: list[tuple[Party, str]] = [
         ("owner", "o"),
         ("agent", long),
@@ -960,9 +966,9 @@ async def test_stored_bytes_are_those_of_a_tenant_an_owner_or_an_agent(store: St
 
 
 async def test_hosts_that_tell_the_accounts_at_once_are_all_heard(store: Store) -> None:
-    deltas = [Usage(f"t{n % 2}", f"o{n % 3}", f"a{n % 5}", 1, n) for n in range(30)]
+    deltas = [UsageDelta(f"t{n % 2}", f"o{n % 3}", f"a{n % 5}", 1, n) for n in range(30)]
     await asyncio.gather(*(store.add_usage(deltas[n:] + deltas[:n]) for n in range(30)))
-    assert await store.usage() == [Kept(f"a{m}", 180, 30 * sum(range(m, 30, 5))) for m in range(5)]
+    assert await store.usage() == [StoredUsage(f"a{m}", 180, 30 * sum(range(m, 30, 5))) for m in range(5)]
     assert await store.stored_bytes([("tenant", "t0"), ("owner", "o2")]) == [
         30 * sum(range(0, 30, 2)),
         30 * sum(range(2, 30, 3)),
@@ -991,14 +997,17 @@ async def test_what_is_pruned_is_told_by_scope_with_all_that_was_kept_of_it_and_
         await commit(store, append)  # an answer that was lost: it is kept once
     scopes = {append.task_id: append.create.scope for append in written if append.create is not None}
     await store.add_usage(
-        [Usage(*scopes[append.task_id], int(append.create is not None), size_of(append)) for append in written]
+        [UsageDelta(*scopes[append.task_id], int(append.create is not None), size_of(append)) for append in written]
     )
     sizes = {name: sum(size_of(append) for append in written if append.task_id == name) for name in scopes}
     assert await store.prune("agent", 100, None, 10) == [
-        Usage(*other, 2, sizes["c"] + sizes["d"]),
-        Usage(*SCOPE, 2, sizes["a"] + sizes["b"]),
+        UsageDelta(*other, 2, sizes["c"] + sizes["d"]),
+        UsageDelta(*SCOPE, 2, sizes["a"] + sizes["b"]),
     ]
-    assert await store.usage() == [Kept("agent", 1, sizes["late"]), Kept("another", 1, sizes["another's"])]
+    assert await store.usage() == [
+        StoredUsage("agent", 1, sizes["late"]),
+        StoredUsage("another", 1, sizes["another's"]),
+    ]
     assert await store.stored_bytes([("tenant", "another"), ("owner", "owner")]) == [
         0,
         sizes["late"] + sizes["another's"],
@@ -1009,10 +1018,10 @@ async def test_what_is_pruned_is_told_by_scope_with_all_that_was_kept_of_it_and_
 async def test_of_two_that_prune_at_once_each_task_is_told_once(store: Store) -> None:
     tasks = [ended(f"{n:03}", status_time=n) for n in range(120)]
     await commit(store, *tasks)
-    await store.add_usage([Usage(*SCOPE, 1, size_of(task)) for task in tasks])
+    await store.add_usage([UsageDelta(*SCOPE, 1, size_of(task)) for task in tasks])
     went = await asyncio.gather(*(store.prune("agent", 1000, None, 1000) for _ in range(4)))
     assert sum(usage.tasks for some in went for usage in some) == 120
-    assert await store.usage() == [Kept("agent", 0, 0)]
+    assert await store.usage() == [StoredUsage("agent", 0, 0)]
 
 
 async def test_the_oldest_task_is_the_one_that_was_made_first(store: Store) -> None:

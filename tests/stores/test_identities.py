@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from roost.engine.ports import Store
-from roost.identity.ports import Changes, Numbered
+from roost.identity.ports import Changes, NumberedAudit
 
 from .making import Mirror, audited, key, token
 
@@ -151,9 +151,9 @@ async def test_lines_are_numbered_as_they_are_written_and_read_newest_first(stor
     await store.write_audit([audited(1), audited(2, actor="\0\1", target="Grüße\n", address="")], 100)
     await store.write_audit([], 100)
     await store.write_audit([audited(3)], 100)
-    lines = [Numbered(3, audited(3)), Numbered(2, audited(2, actor="\0\1", target="Grüße\n", address=""))]
+    lines = [NumberedAudit(3, audited(3)), NumberedAudit(2, audited(2, actor="\0\1", target="Grüße\n", address=""))]
     assert await store.read_audit(None, 2) == lines
-    assert await store.read_audit(3, 10) == [lines[1], Numbered(1, audited(1))]
+    assert await store.read_audit(3, 10) == [lines[1], NumberedAudit(1, audited(1))]
     assert await store.read_audit(1, 10) == []
 
 
@@ -162,10 +162,10 @@ async def test_of_the_audit_log_the_newest_stay_and_numbers_are_not_used_again(s
         await store.write_audit([audited(number) for number in range(start, start + 3)], 4)
     assert [line.number for line in await store.read_audit(None, 100)] == [9, 8, 7, 6]
     await store.write_audit([audited(number) for number in range(10, 16)], 2)
-    assert await store.read_audit(None, 100) == [Numbered(15, audited(15)), Numbered(14, audited(14))]
+    assert await store.read_audit(None, 100) == [NumberedAudit(15, audited(15)), NumberedAudit(14, audited(14))]
     await store.write_audit([audited(16)], 0)
     await store.write_audit([audited(17)], 10)
-    assert await store.read_audit(None, 100) == [Numbered(17, audited(17))]
+    assert await store.read_audit(None, 100) == [NumberedAudit(17, audited(17))]
 
 
 async def test_lines_that_are_written_at_once_are_all_there_and_stay_together(store: Store) -> None:

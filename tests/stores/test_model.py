@@ -13,7 +13,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from roost.engine.ports import Append, Head, Move, NewTask, Push, Scope, Snapshot, StaleFence, Store, Taken, Tombstone
+from roost.engine.ports import (
+    Append,
+    CursorMove,
+    NewTask,
+    Push,
+    Scope,
+    Snapshot,
+    StaleFence,
+    Store,
+    Taken,
+    TaskHead,
+    Tombstone,
+)
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
@@ -94,7 +106,7 @@ class Stores(RuleBasedStateMachine):
             if name not in self.last and name not in self.gone:
                 entries = [entry(0, 1), entry(1)]
                 new = NewTask(name, scope, f"context {time % 2}", time)
-                head = Head(state, time, worker, 1, hidden)
+                head = TaskHead(state, time, worker, 1, hidden)
                 append = Append(name, 1, entries, new, head, _snapshot(entries, body))
                 append.reserve = None if message is None else reservation(*message)
                 append.push = None if hook is None else config(name, hook)
@@ -124,7 +136,7 @@ class Stores(RuleBasedStateMachine):
             head = None
             if moved is not None:
                 state, time, worker, raised, hidden = moved
-                head = Head(state, time, worker, fence + raised, hidden)
+                head = TaskHead(state, time, worker, fence + raised, hidden)
             entries = self.more(name, count, internal)
             append = Append(name, fence + wrong, entries, None, head, _snapshot(entries, body))
             append.reserve = None if message is None or not entries else reservation(*message)
@@ -183,7 +195,9 @@ class Stores(RuleBasedStateMachine):
             "move_pushes",
             worker,
             [
-                Move(name, hook, cursor, tries, buried, paused, "", delay_s, keep, dead(name, hook) if buried else None)
+                CursorMove(
+                    name, hook, cursor, tries, buried, paused, "", delay_s, keep, dead(name, hook) if buried else None
+                )
                 for name, hook, cursor, tries, paused, delay_s, keep, buried in moves
             ],
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.stores.offline import OfflineStore
 from roost.stores.sqlite import SQLiteStore
+from roost.stores.sqlite_offline import OfflineStore
 from roost.stores.sqlite_process import ProcessCarrier
 from roost.stores.sqlite_thread import ThreadCarrier
 

@@ -18,7 +18,16 @@ from hypothesis import strategies as st
 from tools.services import new_database
 from tools.services import postgres as postgres_service
 
-from roost.engine.ports import Append, Kept, NewTask, OutcomeUnknown, Reserved, StaleFence, StoreUnavailable, Taken
+from roost.engine.ports import (
+    Append,
+    NewTask,
+    OutcomeUnknown,
+    Reserved,
+    StaleFence,
+    StoredUsage,
+    StoreUnavailable,
+    Taken,
+)
 from roost.engine.stats import size_of
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
@@ -28,7 +37,7 @@ from roost.stores.postgres_pool import DriverMissing
 from roost.stores.postgres_reads import READ_OWNED
 from roost.stores.postgres_rows import from_text, to_text
 from roost.stores.postgres_schema import VERSION
-from roost.stores.schema import NewerSchema
+from roost.stores.sqlite_schema import NewerSchema
 
 from .conftest import Open, until
 from .making import (
@@ -160,7 +169,7 @@ async def test_a_database_of_schema_1_gets_accounts_of_what_is_in_it_and_its_hos
     new = PostgresStore(database)
     await new.open()
     in_a = sizes[0] + size_of(addition("a", entry(2, data=b"x" * 100_000)))
-    assert await new.usage() == [Kept("agent", 2, in_a + sizes[1]), Kept("another", 1, sizes[2])]
+    assert await new.usage() == [StoredUsage("agent", 2, in_a + sizes[1]), StoredUsage("another", 1, sizes[2])]
     assert await new.stored_bytes([("tenant", "tenant"), ("owner", "another")]) == [in_a + sum(sizes[1:]), sizes[2]]
     assert await new.add_token(token("a"))
     async with session(database) as look:

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from roost.engine.ports import Usage
+from roost.engine.ports import UsageDelta
 from roost.engine.stats import size_of
 from roost.protocol.types import TaskState
-from roost.stores import schema
-from roost.stores.schema import NewerSchema
+from roost.stores import sqlite_schema
 from roost.stores.sqlite import SQLiteStore, StoreBroken
+from roost.stores.sqlite_schema import NewerSchema
 
 from .making import SCOPE, creation, ended, entry, query, reservation, token
 
@@ -46,7 +46,7 @@ def release_1(path: Path) -> None:
     """A file as release 0.1.0 makes it."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        for statement in schema.STEPS[0]:
+        for statement in sqlite_schema.STEPS[0]:
             connection.execute(statement)
         connection.commit()
 
@@ -133,7 +133,7 @@ async def test_a_file_of_schema_2_gets_accounts_of_what_is_in_it_and_its_release
     path = tmp_path / "journal.db"
     release_1(path)
     with closing(sqlite3.connect(path)) as connection:
-        for statement in schema.STEPS[1]:
+        for statement in sqlite_schema.STEPS[1]:
             connection.execute(statement)
         connection.execute("INSERT INTO meta VALUES ('schema', 2)")
         connection.execute("INSERT INTO scopes VALUES (1, 'tenant', 'owner', 'agent'), (2, 'tenant', 'other', 'agent')")
@@ -150,7 +150,10 @@ async def test_a_file_of_schema_2_gets_accounts_of_what_is_in_it_and_its_release
         size / 2,
     ]
     went = await store.prune("agent", 2000, None, 10)
-    assert went == [Usage("tenant", "other", "agent", 1, size // 4), Usage("tenant", "owner", "agent", 1, size // 4)]
+    assert went == [
+        UsageDelta("tenant", "other", "agent", 1, size // 4),
+        UsageDelta("tenant", "owner", "agent", 1, size // 4),
+    ]
     assert await store.usage() == [("agent", 2, size // 2)]
     assert await store.add_token(token("a"))
     await store.close()
@@ -170,7 +173,9 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     release_1(tmp_path / "journal.db")
     before = tables(tmp_path / "journal.db"), meta(tmp_path / "journal.db")
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "STEPS", (*schema.STEPS[:-1], (*schema.STEPS[-1], "CREATE TABLE tasks (id)")))
+        patched.setattr(
+            sqlite_schema, "STEPS", (*sqlite_schema.STEPS[:-1], (*sqlite_schema.STEPS[-1], "CREATE TABLE tasks (id)"))
+        )
         for _ in range(2):
             with pytest.raises(StoreBroken, match="already exists"):
                 SQLiteStore(tmp_path)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from roost.agents.call import AsyncCall, Call, ThreadCall
-from roost.agents.process import ProcessCall
-from roost.engine.hosted import Caller, ExtendedCard, HostedAgent, Limits, Profile
+from roost.agents.process import ProcessInvoker
+from roost.agents.python import AsyncInvoker, Invoker, ThreadInvoker
+from roost.engine.hosted import AgentLimits, Caller, ExtendedCard, HostedAgent, Profile
 from roost.engine.run import Run
 from roost.identity.scopes import SCHEMES
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill
@@ -77,7 +77,7 @@ class Agent:
         env: Mapping[str, str] | None = None,
         join_ms: float = 0,
         concurrency: int | None = None,
-        queue: int = Limits().queue,
+        queue: int = AgentLimits().queue,
         wall_s: float | None = None,
         silence_s: float | None = None,
         schemes: Sequence[Literal["bearer", "apiKey", "jwt", "mtls", "unix"]] = (),
@@ -167,8 +167,8 @@ class Agent:
             parallel=self.parallel,
             resume=self.on_crash == "resume",
             announce=True,
-            limits=Limits(
-                self.concurrency or (THREADS if threads else Limits().concurrency),
+            limits=AgentLimits(
+                self.concurrency or (THREADS if threads else AgentLimits().concurrency),
                 self.queue,
                 self.wall_s,
                 self.silence_s,
@@ -180,13 +180,13 @@ class Agent:
 
     def hosted(self) -> HostedFunction:
         handler = self._handler()
-        call: Call
+        call: Invoker
         if self.process:
-            call = ProcessCall(inspect.getfile(handler), self.id, self.join_s, self.env)
+            call = ProcessInvoker(inspect.getfile(handler), self.id, self.join_s, self.env)
         elif _is_async(handler):
-            call = AsyncCall(handler, self.join_s)
+            call = AsyncInvoker(handler, self.join_s)
         else:
-            call = ThreadCall(handler, self.join_s)
+            call = ThreadInvoker(handler, self.join_s)
         return HostedFunction(self.profile, call)
 
     def _handler(self) -> Handler:
@@ -196,7 +196,7 @@ class Agent:
 
 
 class HostedFunction:
-    def __init__(self, profile: Profile, call: Call) -> None:
+    def __init__(self, profile: Profile, call: Invoker) -> None:
         self.profile = profile
         self.call = call
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from roost.agents.agent import Agent
-from roost.agents.call import AsyncCall, ThreadCall
-from roost.agents.frames import (
+from roost.agents.process_frames import (
     ArtifactFrame,
     AskFrame,
-    Frame,
+    ProcessFrame,
     Start,
     StatusFrame,
     pack,
     receive,
     unpack,
 )
+from roost.agents.python import AsyncInvoker, ThreadInvoker
 from roost.engine.ids import now_us
 from roost.engine.ports import NewTask, Scope
 from roost.engine.run import Run, Unwind
@@ -81,7 +81,7 @@ class RemoteRun(Run):
     def reply(self, message: Message) -> None:
         self.writer.write(pack("reply", message))
 
-    async def _call(self, op: str, body: Any) -> Frame:
+    async def _call(self, op: str, body: Any) -> ProcessFrame:
         self.writer.write(pack(op, body))
         await self.writer.drain()
         answer = await receive(self.reader)
@@ -115,7 +115,7 @@ async def main(descriptor: int) -> None:
         agent = load(Path(start.file), start.agent)
         assert agent.handler is not None
         is_async = inspect.iscoroutinefunction(agent.handler) or inspect.isasyncgenfunction(agent.handler)
-        call = AsyncCall(agent.handler, 0) if is_async else ThreadCall(agent.handler, 0)
+        call = AsyncInvoker(agent.handler, 0) if is_async else ThreadInvoker(agent.handler, 0)
         await call(RemoteRun(start, agent, reader, writer))
     except Unwind:
         pass

@@ -15,10 +15,10 @@ import socket
 import sys
 from collections.abc import Mapping
 
-from roost.agents.frames import (
+from roost.agents.process_frames import (
     ArtifactFrame,
     AskFrame,
-    Frame,
+    ProcessFrame,
     Start,
     StatusFrame,
     pack,
@@ -39,7 +39,7 @@ class ProcessFailed(Exception):
     """The agent's process raised, or died without a word."""
 
 
-class ProcessCall:
+class ProcessInvoker:
     def __init__(self, file: str, agent: str, join_s: float, env: Mapping[str, str]) -> None:
         self.file = file
         self.agent = agent
@@ -84,7 +84,7 @@ class ProcessCall:
             writer.close()
             await _stop(process)
 
-    async def _do(self, run: Run, frame: Frame, writer: asyncio.StreamWriter) -> None:
+    async def _do(self, run: Run, frame: ProcessFrame, writer: asyncio.StreamWriter) -> None:
         if frame.op == "text":
             run.text(unpack(str, frame), self.join_s)
             await run.pace()

@@ -14,7 +14,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf import json_format
 
 from roost.agents.agent import ID, AgentDefinitionError
-from roost.engine.hosted import Limits, Profile
+from roost.engine.hosted import AgentLimits, Profile
 from roost.engine.run import Run
 from roost.protocol.codec import convert, encode
 from roost.protocol.states import SETTLED, TERMINAL
@@ -49,8 +49,8 @@ class SDKAgent:
         executor: AgentExecutor,
         card: pb.AgentCard | None = None,
         *,
-        concurrency: int = Limits().concurrency,
-        queue: int = Limits().queue,
+        concurrency: int = AgentLimits().concurrency,
+        queue: int = AgentLimits().queue,
         wall_s: float | None = None,
         silence_s: float | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class SDKAgent:
         self.id = id
         self.executor = executor
         self.card = card
-        self.limits = Limits(concurrency, queue, wall_s, silence_s)
+        self.limits = AgentLimits(concurrency, queue, wall_s, silence_s)
 
     def hosted(self) -> HostedExecutor:
         return HostedExecutor(self.profile, self.executor)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from roost.engine import steps
 from roost.engine.live import OUTPUT
-from roost.engine.media import accepts
+from roost.engine.media_types import accepts
 from roost.engine.run import Run, Unwind
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Received

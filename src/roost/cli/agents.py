@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.client import Client, Directory
+from roost.cli.client import AgentDirectory, HostClient
 from roost.cli.options import DEFAULT_URL, Json, Token, Url
 from roost.cli.output import json_line, one_line, table
 from roost.protocol.types import AgentCard
@@ -15,9 +15,9 @@ from roost.protocol.types import AgentCard
 
 def agents(url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False) -> None:
     """List the agents of a host."""
-    client = Client(url, token)
+    client = HostClient(url, token)
     body = client.directory()
-    listed = client.parsed(Directory, body).agents
+    listed = client.parsed(AgentDirectory, body).agents
     if as_json:
         json_line(body)
     else:
@@ -31,7 +31,7 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Show an agent's card."""
-    client = Client(url, token)
+    client = HostClient(url, token)
     body = client.card(agent)
     parsed = client.parsed(AgentCard, body)
     if as_json:

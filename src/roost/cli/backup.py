@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from roost import settings as config
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note
 from roost.engine.ports import StoreUnavailable
 from roost.protocol.codec import encode
 from roost.settings import SettingError, Settings, without_password
-from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import StoreBroken, StoreInUse
+from roost.stores.sqlite_schema import NewerSchema
 
 To = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")]
 From = Annotated[Path, typer.Argument(metavar="FILE", help="What `roost backup` wrote.")]
@@ -28,7 +28,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the journal that i
 
 def backup(file: To, with_secret: WithSecret = False, as_json: Json = False, **flags: Any) -> None:
     """Copy the journal into a file, as of one moment. Hosts may go on meanwhile."""
-    from roost.stores.backup import BackupError, backup_sqlite
+    from roost.stores.sqlite_backup import BackupError, backup_sqlite
 
     settings = _settings(flags)
     note(f"copying {_place(settings)}")
@@ -37,12 +37,12 @@ def backup(file: To, with_secret: WithSecret = False, as_json: Json = False, **f
             from roost.stores import postgres_backup  # an extra
 
             if with_secret:
-                raise Failed("with PostgreSQL the key is in --secret-file: copy that file yourself")
+                raise CommandFailed("with PostgreSQL the key is in --secret-file: copy that file yourself")
             postgres_backup.back_up(settings.store, file)
         else:
             backup_sqlite(Path(settings.data), file, include_secret=with_secret)
     except (BackupError, StoreBroken, StoreUnavailable, NewerSchema, OSError) as error:
-        raise Failed(f"there is no backup: {error}") from error
+        raise CommandFailed(f"there is no backup: {error}") from error
     size = file.stat().st_size
     if as_json:
         json_line(encode({"file": str(file), "bytes": size}))
@@ -54,7 +54,7 @@ def backup(file: To, with_secret: WithSecret = False, as_json: Json = False, **f
 
 def restore(file: From, force: Force = False, as_json: Json = False, **flags: Any) -> None:
     """Put a backup in the place of the journal. No host may be running on it."""
-    from roost.stores.backup import BackupError, restore_sqlite
+    from roost.stores.sqlite_backup import BackupError, restore_sqlite
 
     settings = _settings(flags)
     note(f"checking {file}")
@@ -71,7 +71,7 @@ def restore(file: From, force: Force = False, as_json: Json = False, **flags: An
                 raise BackupError(f"{file} is a backup of a PostgreSQL journal: say with --store where to put it")
             restore_sqlite(file, Path(settings.data), force=force)
     except (BackupError, StoreBroken, StoreInUse, StoreUnavailable, NewerSchema, OSError) as error:
-        raise Failed(f"nothing was restored: {error}") from error
+        raise CommandFailed(f"nothing was restored: {error}") from error
     if as_json:
         json_line(encode({"file": str(file), "into": _place(settings)}))
     else:
@@ -82,9 +82,9 @@ def _settings(flags: dict[str, Any]) -> Settings:
     try:
         settings = config.settings_of(config.read(flags))
     except SettingError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     if settings.memory:
-        raise Failed("a host with `memory` keeps nothing")
+        raise CommandFailed("a host with `memory` keeps nothing")
     return settings
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from roost.addresses import is_loopback
-from roost.cli.errors import USAGE, Dropped, Failed, Refused, Unreachable
+from roost.cli.errors import USAGE, CommandFailed, CommandRefused, Dropped, Unreachable
 from roost.cli.options import command
 from roost.cli.sse import frames
 from roost.engine.tenancy import EXTENSION as MULTI_TENANT
@@ -32,15 +32,15 @@ SILENCE_S = 45.0
 """A stream that is silent for three of the host's heartbeats is dead."""
 
 
-class Listed(Struct):
+class AgentEntry(Struct):
     """One agent in the host's directory."""
 
     name: str
     description: str = ""
 
 
-class Directory(Struct):
-    agents: list[Listed]
+class AgentDirectory(Struct):
+    agents: list[AgentEntry]
 
 
 class _ErrorInfo(Struct):
@@ -60,7 +60,7 @@ class _Problem(Struct):
     detail: str
 
 
-class Event(NamedTuple):
+class ReceivedEvent(NamedTuple):
     """One event of a stream. Without an id it says nothing new: it is the Task that a resumed stream begins with."""
 
     id: int | None
@@ -68,7 +68,7 @@ class Event(NamedTuple):
     response: StreamResponse
 
 
-class Client:
+class HostClient:
     def __init__(self, url: str, token: str, tenant: str = "") -> None:
         self.url = _checked_url(url)
         self.tenant = tenant
@@ -79,8 +79,8 @@ class Client:
     def directory(self) -> bytes:
         return self._call("GET", "/agents/")
 
-    def agents(self) -> list[Listed]:
-        return self.parsed(Directory, self.directory()).agents
+    def agents(self) -> list[AgentEntry]:
+        return self.parsed(AgentDirectory, self.directory()).agents
 
     def card(self, agent: str) -> bytes:
         """The agent's card, or what the root path has where no agent is named."""
@@ -103,13 +103,13 @@ class Client:
             if not token:
                 return
 
-    def send(self, agent: str, request: SendMessageRequest) -> Iterator[Event]:
+    def send(self, agent: str, request: SendMessageRequest) -> Iterator[ReceivedEvent]:
         if self.tenant:
             request.message.metadata = {**(request.message.metadata or {}), "tenant_id": self.tenant}
         body = encode(request)
         return self._events("POST", f"{_at(agent)}/message:stream", {"Content-Type": "application/json"}, body)
 
-    def subscribe(self, agent: str, task_id: str, last: int | None) -> Iterator[Event]:
+    def subscribe(self, agent: str, task_id: str, last: int | None) -> Iterator[ReceivedEvent]:
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self._events("GET", f"{_at(agent, task_id)}:subscribe", headers, None)
 
@@ -121,19 +121,19 @@ class Client:
             for piece in response.iter_bytes():
                 file.write(piece)
 
-    def _problem(self, response: httpx.Response) -> Failed:
+    def _problem(self, response: httpx.Response) -> CommandFailed:
         """An error of the admin surface."""
         try:
             said = msgspec.json.decode(response.content, type=_Problem).detail
         except msgspec.DecodeError:
             said = f"{self.url} answers, but not as a Roost host does (HTTP {response.status_code}). Is --url right?"
-        return Failed(said + self._advice(response.status_code, ""))
+        return CommandFailed(said + self._advice(response.status_code, ""))
 
     def parsed(self, kind: type[T], body: bytes) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
-            raise Failed(f"{self.url} does not answer as a Roost host does: {error}. Is --url right?") from None
+            raise CommandFailed(f"{self.url} does not answer as a Roost host does: {error}. Is --url right?") from None
 
     def parsed_card(self, agent: str = "") -> AgentCard:
         return self.parsed(AgentCard, self.card(agent))
@@ -145,7 +145,7 @@ class Client:
             raise self._refused(response)
         return response.content
 
-    def _events(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Iterator[Event]:
+    def _events(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Iterator[ReceivedEvent]:
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         with (
             self._reported(),
@@ -155,7 +155,7 @@ class Client:
                 response.read()
                 raise self._refused(response)
             for frame in frames(response.iter_bytes()):
-                yield Event(frame.id, frame.data, self.parsed(StreamResponse, frame.data))
+                yield ReceivedEvent(frame.id, frame.data, self.parsed(StreamResponse, frame.data))
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -169,17 +169,17 @@ class Client:
         except httpx.HTTPError as error:
             raise Dropped(f"the connection to {self.url} was lost: {error or type(error).__name__}") from None
 
-    def _refused(self, response: httpx.Response) -> Failed:
+    def _refused(self, response: httpx.Response) -> CommandFailed:
         status = response.status_code
         try:
             error = msgspec.json.decode(response.content, type=_ErrorBody).error
         except msgspec.DecodeError:
-            return Failed(f"{self.url} answers, but not as a Roost host does (HTTP {status}). Is --url right?")
+            return CommandFailed(f"{self.url} answers, but not as a Roost host does (HTTP {status}). Is --url right?")
         reason = next((detail.reason for detail in error.details if detail.reason), "")
         if reason == "AGENT_NOT_FOUND":
-            return Refused(f"{error.message.partition(';')[0]}; {self.url} has {self.names()}", status, reason)
+            return CommandRefused(f"{error.message.partition(';')[0]}; {self.url} has {self.names()}", status, reason)
         said = f"{error.message} ({reason})" if reason else error.message
-        return Refused(said + self._advice(status, reason), status, reason)
+        return CommandRefused(said + self._advice(status, reason), status, reason)
 
     def names(self) -> str:
         return ", ".join(agent.name for agent in self.agents())
@@ -227,11 +227,11 @@ def _checked_url(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise Failed(f"{url!r} cannot be --url: {error}", USAGE) from None
+        raise CommandFailed(f"{url!r} cannot be --url: {error}", USAGE) from None
     if parsed.userinfo:
-        raise Failed("--url must not hold a password: use --token or ROOST_TOKEN", USAGE)
+        raise CommandFailed("--url must not hold a password: use --token or ROOST_TOKEN", USAGE)
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise Failed(f"{url!r} cannot be --url: give http(s)://host[:port] or unix:PATH", USAGE)
+        raise CommandFailed(f"{url!r} cannot be --url: give http(s)://host[:port] or unix:PATH", USAGE)
     return url.rstrip("/")
 
 
@@ -241,13 +241,13 @@ def _authorities() -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=own) if own else True
     except OSError as error:
-        raise Failed(f"SSL_CERT_FILE: cannot read {own}: {error.strerror or error}", USAGE) from None
+        raise CommandFailed(f"SSL_CERT_FILE: cannot read {own}: {error.strerror or error}", USAGE) from None
 
 
 def _checked_token(token: str) -> str:
     """What a header cannot carry would come back in an error message, and be seen."""
     if not all("!" <= character <= "~" for character in token):
-        raise Failed("the token has characters that a header cannot carry; was it copied whole?", USAGE)
+        raise CommandFailed("the token has characters that a header cannot carry; was it copied whole?", USAGE)
     return token
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, table
 from roost.protocol.codec import encode
@@ -14,7 +14,7 @@ def config(as_json: Json = False) -> None:
     try:
         found = read({})
     except SettingError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     if as_json:
         json_line(encode({item.name: _described(item) for item in found}))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import note, one_line, plain, table
 
@@ -132,17 +132,17 @@ def conform(
     _check_choices(level, profile)
     formats = [name.strip() for name in report_format.split(",") if name.strip()]
     if unknown := [name for name in formats if name not in FORMATS]:
-        raise Failed(f"{unknown[0]!r} is no format of a report: there are {', '.join(FORMATS)}", CANNOT_JUDGE)
+        raise CommandFailed(f"{unknown[0]!r} is no format of a report: there are {', '.join(FORMATS)}", CANNOT_JUDGE)
     if as_json and not report_out:
         formats = [name for name in formats if name != "json"]
     if len(formats) + as_json > 1 and not report_out:
-        raise Failed("several reports need a place: give --report-out", CANNOT_JUDGE)
+        raise CommandFailed("several reports need a place: give --report-out", CANNOT_JUDGE)
     if show:
         _list(only or [], skip or [], level)
         return
     where = url or executor_url
     if not where:
-        raise Failed("whom should it judge? Give the URL of a host, an agent, or a card", CANNOT_JUDGE)
+        raise CommandFailed("whom should it judge? Give the URL of a host, an agent, or a card", CANNOT_JUDGE)
     options = Options(
         where,
         token=_secret(token),
@@ -169,15 +169,15 @@ def _check_choices(level: str, profile: str) -> None:
     from roost.conform.hints import PROFILES
 
     if level not in ("must", "should", "beyond"):
-        raise Failed("--level is must, should or beyond", CANNOT_JUDGE)
+        raise CommandFailed("--level is must, should or beyond", CANNOT_JUDGE)
     if profile and profile not in PROFILES:
-        raise Failed(f"--profile is one of {', '.join(PROFILES)}", CANNOT_JUDGE)
+        raise CommandFailed(f"--profile is one of {', '.join(PROFILES)}", CANNOT_JUDGE)
 
 
 def _secret(token: str) -> str:
     token = token.strip()
     if not all("!" <= character <= "~" for character in token):
-        raise Failed("the token has characters that a header cannot carry; was it copied whole?", CANNOT_JUDGE)
+        raise CommandFailed("the token has characters that a header cannot carry; was it copied whole?", CANNOT_JUDGE)
     return token
 
 
@@ -194,9 +194,9 @@ def _judged(options: Options, agent_hints: str, *, quiet: bool) -> Report:
         with _Progress(quiet) as progress:
             report = asyncio.run(judge(options, progress.tell))
     except Unjudged as error:
-        raise Failed(str(error), CANNOT_JUDGE) from None
+        raise CommandFailed(str(error), CANNOT_JUDGE) from None
     except OSError as error:
-        raise Failed(f"cannot read {agent_hints}: {error.strerror}", CANNOT_JUDGE) from None
+        raise CommandFailed(f"cannot read {agent_hints}: {error.strerror}", CANNOT_JUDGE) from None
     if not quiet:
         for text in report.notes:
             note(text)
@@ -261,7 +261,7 @@ def _write(report: Report, formats: list[str], out: str) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise Failed(f"cannot write {file}: {error.strerror}", CANNOT_JUDGE) from None
+            raise CommandFailed(f"cannot write {file}: {error.strerror}", CANNOT_JUDGE) from None
         note(f"{name}: {file}")
 
 

@@ -15,21 +15,21 @@ WAITING = 3
 INTERRUPTED = 130
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     def __init__(self, message: str, code: int = ERROR) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Unreachable(Failed):
+class Unreachable(CommandFailed):
     pass
 
 
-class Dropped(Failed):
+class Dropped(CommandFailed):
     pass
 
 
-class Refused(Failed):
+class CommandRefused(CommandFailed):
     def __init__(self, message: str, status: int, reason: str) -> None:
         super().__init__(message)
         self.status = status

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.errors import USAGE, Failed
+from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line
 from roost.cli.store import me, with_store
@@ -23,7 +23,7 @@ from roost.settings import Settings
 if TYPE_CHECKING:
     from roost.evidence.bundle import Counts
     from roost.evidence.export_selection import Selection
-    from roost.evidence.verify import Verdict
+    from roost.evidence.verify import BundleVerdict
 
 UNJUDGED = 2
 
@@ -82,9 +82,9 @@ def export(
     Works on the store itself, or with --url through a running host, whose bundle has its cards too.
     """
     if bool(tasks) == bool(since):
-        raise Failed("say which tasks: their ids, or --since", USAGE)
+        raise CommandFailed("say which tasks: their ids, or --since", USAGE)
     if tasks and agent:
-        raise Failed("--agent goes with --since, and not with ids of tasks", USAGE)
+        raise CommandFailed("--agent goes with --since, and not with ids of tasks", USAGE)
     counts = None
     with _written(out) as file:
         if url:
@@ -116,19 +116,19 @@ def verify(
     Exit code 0: valid. 1: not valid. 2: it cannot be judged.
     """
     from roost.cli.evidence_checkpoints import read_held, read_trust
-    from roost.evidence.bundle import Limits
+    from roost.evidence.bundle import BundleLimits
     from roost.evidence.verify import verify as judge
-    from roost.evidence.verify_reader import Unjudged
+    from roost.evidence.verify_reader import BundleUnreadable
 
     keys = None if trust is None else read_trust(trust)
     held = None if checkpoint is None else read_held(checkpoint)
     try:
-        verdict = judge(file, Limits(max_bytes, max_events, max_ratio), keys, held)
-    except Unjudged as error:
+        verdict = judge(file, BundleLimits(max_bytes, max_events, max_ratio), keys, held)
+    except BundleUnreadable as error:
         if as_json:
             json_line(encode({"outcome": "unjudged", "why": str(error)}))
             raise typer.Exit(UNJUDGED) from None
-        raise Failed(f"it cannot be judged: {error}", UNJUDGED) from None
+        raise CommandFailed(f"it cannot be judged: {error}", UNJUDGED) from None
     outcome = "invalid" if not verdict.valid else "unjudged" if verdict.unjudged else "valid"
     if as_json:
         why = {"why": verdict.unjudged} if outcome == "unjudged" else {}
@@ -139,7 +139,7 @@ def verify(
     raise typer.Exit({"valid": 0, "invalid": 1, "unjudged": UNJUDGED}[outcome])
 
 
-def _plain(verdict: Verdict) -> dict[str, object]:
+def _plain(verdict: BundleVerdict) -> dict[str, object]:
     from msgspec import to_builtins
 
     plain: dict[str, object] = to_builtins(verdict)
@@ -147,7 +147,7 @@ def _plain(verdict: Verdict) -> dict[str, object]:
     return plain
 
 
-def _lines(verdict: Verdict, trust: bool) -> Iterator[str]:
+def _lines(verdict: BundleVerdict, trust: bool) -> Iterator[str]:
     for fault in verdict.faults:
         yield fault.text()
     if verdict.more:
@@ -176,7 +176,7 @@ def _exported(
     flags: dict[str, Any], tasks: list[str], since: str, agent: str, redact: bool, most: int, file: IO[bytes]
 ) -> Any:
     from roost.cli.keys import keyring
-    from roost.evidence.bundle import Limits
+    from roost.evidence.bundle import BundleLimits
     from roost.evidence.export import Altered, Source, TooMuch
     from roost.evidence.export import export as write
     from roost.evidence.export_selection import NothingFound
@@ -186,9 +186,9 @@ def _exported(
     async def work(store: Store, settings: Settings) -> Any:
         chosen = _selection(tasks, since, agent, redact)
         try:
-            made = await write(Source(store, keyring(store, settings)), chosen, file, Limits(events=most))
+            made = await write(Source(store, keyring(store, settings)), chosen, file, BundleLimits(events=most))
         except (NothingFound, TooMuch, Altered, NoKey) as error:
-            raise Failed(str(error)) from None
+            raise CommandFailed(str(error)) from None
         await AuditLog(store).did(me(), "evidence.export", chosen.told())
         return made.counts
 
@@ -211,15 +211,17 @@ def _selection(tasks: list[str], since: str, agent: str, redact: bool) -> Select
     try:
         at, number, digest = parse_since(_meant(since), now_ms())
     except ValueError as error:
-        raise Failed(f"--since: {error}", USAGE) from None
+        raise CommandFailed(f"--since: {error}", USAGE) from None
     return Selection((), at, number, digest, agent, redact)
 
 
 def _fetch(url: str, token: str, tasks: list[str], since: str, agent: str, redact: bool, file: IO[bytes]) -> None:
-    from roost.cli.client import Client
+    from roost.cli.client import HostClient
 
     query = {"task": ",".join(tasks), "since": _meant(since), "agent": agent, "redact": "true" if redact else ""}
-    Client(url, token).download("/api/v2/admin/evidence", {name: value for name, value in query.items() if value}, file)
+    HostClient(url, token).download(
+        "/api/v2/admin/evidence", {name: value for name, value in query.items() if value}, file
+    )
 
 
 def _meant(since: str) -> str:
@@ -245,11 +247,11 @@ def _written(out: Path) -> Iterator[IO[bytes]]:
             sys.stdout.buffer.flush()
         return
     if out.is_dir():
-        raise Failed(f"cannot write {out}: it is a directory")
+        raise CommandFailed(f"cannot write {out}: it is a directory")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
     except OSError as error:
-        raise Failed(f"cannot write {out}: {error.strerror}") from None
+        raise CommandFailed(f"cannot write {out}: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roost.cli.errors import ERROR, Failed
+from roost.cli.errors import ERROR, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line, table
 from roost.cli.store import with_store
@@ -19,7 +19,7 @@ from roost.settings import Settings
 if TYPE_CHECKING:
     from roost.evidence.checkpoint import Statement
     from roost.evidence.checkpoint_audit import Audit
-    from roost.identity.verifying import Jwk
+    from roost.identity.card_verification import Jwk
 
 UNJUDGED = 2
 MAX_FILE = 1 << 20
@@ -44,7 +44,7 @@ def checkpoint(out: Out = None, **flags: Any) -> None:
         try:
             made = await make(store, keyring(store, settings))
         except (CheckpointBusy, NoKey) as error:
-            raise Failed(str(error)) from None
+            raise CommandFailed(str(error)) from None
         assert made is not None
         return made
 
@@ -55,7 +55,7 @@ def checkpoint(out: Out = None, **flags: Any) -> None:
     try:
         out.write_bytes(made.statement + b"\n")
     except OSError as error:
-        raise Failed(f"cannot write {out}: {error.strerror}") from None
+        raise CommandFailed(f"cannot write {out}: {error.strerror}") from None
     print(f"{out} holds checkpoint {made.number}")
 
 
@@ -107,7 +107,9 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
         try:
             signer_of(held, trusted)
         except BadSignature as error:
-            raise Failed(f"it cannot be judged: no key that you gave has signed {since}: {error}", UNJUDGED) from None
+            raise CommandFailed(
+                f"it cannot be judged: no key that you gave has signed {since}: {error}", UNJUDGED
+            ) from None
 
     async def work(store: Store, settings: Settings) -> Audit:
         stored = [json.decode(key.public) for key in (await store.read_identities(0)).keys if key.agent == EVIDENCE]
@@ -115,8 +117,8 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
 
     try:
         found = with_store(flags, work)
-    except Failed as error:
-        raise Failed(f"it cannot be judged: {error}", UNJUDGED) from None
+    except CommandFailed as error:
+        raise CommandFailed(f"it cannot be judged: {error}", UNJUDGED) from None
     outcome = "edited" if found.faults else "unjudged" if found.unknown else "sound"
     if as_json:
         blind = {"cannot_detect": BLIND, "anchored": trusted is not None}
@@ -160,16 +162,16 @@ def read_held(file: Path) -> Statement:
     try:
         return read_statement(_read(file).strip())
     except BadCheckpoint as error:
-        raise Failed(f"{file}: {error}", UNJUDGED) from None
+        raise CommandFailed(f"{file}: {error}", UNJUDGED) from None
 
 
 def read_trust(file: Path) -> list[Jwk]:
-    from roost.identity.verifying import Unverifiable, read_jwks
+    from roost.identity.card_verification import Unverifiable, read_jwks
 
     try:
         return read_jwks(_read(file))
     except Unverifiable as error:
-        raise Failed(f"{file}: {error}", UNJUDGED) from None
+        raise CommandFailed(f"{file}: {error}", UNJUDGED) from None
 
 
 def _read(file: Path) -> bytes:
@@ -177,4 +179,4 @@ def _read(file: Path) -> bytes:
         with file.open("rb") as opened:
             return opened.read(MAX_FILE)
     except OSError as error:
-        raise Failed(f"cannot read {file}: {error.strerror}", UNJUDGED) from None
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", UNJUDGED) from None

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from roost.cli.errors import ERROR, USAGE, Failed
+from roost.cli.errors import ERROR, USAGE, CommandFailed
 from roost.cli.output import json_line
 from roost.protocol.codec import encode
 
 if TYPE_CHECKING:
-    from roost.identity.verifying import Jwk
+    from roost.identity.card_verification import Jwk
 
 STDIN = "-"
 BLANK = b" \t\r\n"
@@ -28,7 +28,7 @@ LARGEST = 100 * 1024 * 1024
 Convert = Callable[[bytes], bytes]
 
 
-class Profile(enum.StrEnum):
+class EvidenceProfile(enum.StrEnum):
     V1 = "v1"
     V2 = "v2"
 
@@ -36,7 +36,7 @@ class Profile(enum.StrEnum):
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="JSON documents; `-` is stdin.")]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Put something in the place of what is missing, and say so.")]
 Which = Annotated[
-    Profile, typer.Option("--profile", help="v1: packets of Assay's adapter. v2: documents of A2A 0.3 and 1.0.")
+    EvidenceProfile, typer.Option("--profile", help="v1: packets of Assay's adapter. v2: documents of A2A 0.3 and 1.0.")
 ]
 InLines = Annotated[
     bool, typer.Option("--lines", help="A document on each line; files named .ndjson and .jsonl are read so anyway.")
@@ -68,7 +68,7 @@ MaxArray = Annotated[int | None, _limit("--max-array-length", "(v1: none, v2: 10
 def convert(
     files: Files,
     lenient: Lenient = False,
-    profile: Which = Profile.V1,
+    profile: Which = EvidenceProfile.V1,
     lines: InLines = False,
     a2a_version: Hint = "",
     media_type: MediaType = MEDIA_TYPE,
@@ -93,7 +93,7 @@ def convert(
         "max_array_length": max_array_length,
     }
     limits = {name: value for name, value in given.items() if value is not None}
-    make = _packets if profile is Profile.V1 else _documents
+    make = _packets if profile is EvidenceProfile.V1 else _documents
     one, longest = make(lenient, a2a_version or None, media_type, jwks, keep, limits)
     code = 0
     for file in files:
@@ -103,7 +103,7 @@ def convert(
 
 
 def _told(one: Convert, payload: bytes, file: str, number: int | None) -> int:
-    from roost.evidence.errors import EvidenceError, Kind
+    from roost.evidence.errors import ErrorKind, EvidenceError
     from roost.evidence.wire import Full
 
     try:
@@ -113,7 +113,7 @@ def _told(one: Convert, payload: bytes, file: str, number: int | None) -> int:
         json_line(encode({"error": error.plain(), **where}))
         if isinstance(error, Full):
             raise typer.Exit(ERROR) from None
-        return USAGE if error.kind is Kind.INFRASTRUCTURE else ERROR
+        return USAGE if error.kind is ErrorKind.INFRASTRUCTURE else ERROR
     return 0
 
 
@@ -131,10 +131,10 @@ def _packets(
     from roost.evidence.raw import RawStore
 
     if jwks is not None or "max_bytes" in given or "max_events" in given:
-        raise Failed("--jwks, --max-bytes and --max-events are for --profile v2", USAGE)
+        raise CommandFailed("--jwks, --max-bytes and --max-events are for --profile v2", USAGE)
     longest = given.setdefault("max_payload_bytes", LARGEST)
     mode = adapter.Mode.LENIENT if lenient else adapter.Mode.STRICT
-    options = adapter.Options(mode=mode, **given)
+    options = adapter.AdapterOptions(mode=mode, **given)
     keeps = RawStore(keep).keep if keep else raw_of
     return lambda payload: compact(adapter.convert(payload, media_type, version, options, keeps).plain()), longest
 
@@ -151,11 +151,11 @@ def _documents(
     from roost.evidence.errors import EvidenceError
     from roost.evidence.events import raw_of
     from roost.evidence.raw import RawStore
-    from roost.evidence.wire import Converter, Limits
+    from roost.evidence.wire import TrafficConverter, TrafficLimits
 
-    limits = Limits(**given)
+    limits = TrafficLimits(**given)
     try:
-        converter = Converter(
+        converter = TrafficConverter(
             mode=Mode.LENIENT if lenient else Mode.STRICT,
             version=version,
             keys=_keys(jwks) if jwks else (),
@@ -163,7 +163,7 @@ def _documents(
             keep=RawStore(keep).keep if keep else raw_of,
         )
     except EvidenceError as error:
-        raise Failed(f"--a2a-version: {error.message}", USAGE) from None
+        raise CommandFailed(f"--a2a-version: {error.message}", USAGE) from None
     return lambda payload: converter.convert(payload, media_type).line(), limits.max_payload_bytes
 
 
@@ -190,15 +190,15 @@ def _opened(file: str) -> Iterator[BinaryIO]:
             with Path(file).open("rb") as stream:
                 yield stream
     except OSError as error:
-        raise Failed(f"cannot read {file}: {error.strerror}", USAGE) from None
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", USAGE) from None
 
 
 def _keys(file: Path) -> list[Jwk]:
-    from roost.identity.verifying import Unverifiable, read_jwks
+    from roost.identity.card_verification import Unverifiable, read_jwks
 
     try:
         return read_jwks(file.read_bytes())
     except OSError as error:
-        raise Failed(f"cannot read {file}: {error.strerror}", USAGE) from None
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", USAGE) from None
     except Unverifiable as error:
-        raise Failed(f"{file}: {error}", USAGE) from None
+        raise CommandFailed(f"{file}: {error}", USAGE) from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from roost.cli.client import Client, Event
-from roost.cli.errors import Dropped, Failed, Refused, Unreachable
+from roost.cli.client import HostClient, ReceivedEvent
+from roost.cli.errors import CommandFailed, CommandRefused, Dropped, Unreachable
 from roost.cli.options import command
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import SendMessageRequest, StreamResponse, Task, TaskStatus
@@ -17,7 +17,7 @@ TRIES = 30
 
 
 class Follow:
-    def __init__(self, client: Client, agent: str, task_id: str, note: Callable[[str], None]) -> None:
+    def __init__(self, client: HostClient, agent: str, task_id: str, note: Callable[[str], None]) -> None:
         self.client = client
         self.agent = agent
         self.task_id = task_id
@@ -28,7 +28,7 @@ class Follow:
         self.over = False
         self.tries = 0
 
-    def send(self, request: SendMessageRequest) -> Iterator[Event]:
+    def send(self, request: SendMessageRequest) -> Iterator[ReceivedEvent]:
         """The message is sent once; after a drop only its task is followed on."""
         opened = False
         try:
@@ -37,14 +37,14 @@ class Follow:
                 yield self._seen(event)
         except Dropped:
             if not opened:
-                raise Failed(self._unconfirmed()) from None
+                raise CommandFailed(self._unconfirmed()) from None
         if not opened:
-            raise Failed(self._unconfirmed())
+            raise CommandFailed(self._unconfirmed())
         if not self.over:
             self._wait()
             yield from self.watch()
 
-    def watch(self) -> Iterator[Event]:
+    def watch(self) -> Iterator[ReceivedEvent]:
         while not self.over:
             try:
                 for event in self._open():
@@ -55,13 +55,13 @@ class Follow:
                     raise
             except Dropped:
                 pass
-            except Refused as error:
+            except CommandRefused as error:
                 if error.status != 503:
                     raise
             if not self.over:
                 self._wait()
 
-    def _open(self) -> Iterator[Event]:
+    def _open(self) -> Iterator[ReceivedEvent]:
         if self.last is not None:
             for event in self.client.subscribe(self.agent, self.task_id, self.last):
                 if event.id is not None:
@@ -69,20 +69,20 @@ class Follow:
             return
         try:
             yield from self.client.subscribe(self.agent, self.task_id, None)
-        except Refused as refused:
+        except CommandRefused as refused:
             if refused.reason != "UNSUPPORTED_OPERATION":
                 raise
             yield self._ended(refused)
 
-    def _ended(self, refused: Refused) -> Event:
+    def _ended(self, refused: CommandRefused) -> ReceivedEvent:
         """A task that is over has no stream, but it can be read."""
         body = self.client.task(self.agent, self.task_id)
         task = self.client.parsed(Task, body)
         if task.status.state not in TERMINAL:
             raise refused
-        return Event(None, b'{"task":%b}' % body, StreamResponse(task=task))
+        return ReceivedEvent(None, b'{"task":%b}' % body, StreamResponse(task=task))
 
-    def _seen(self, event: Event) -> Event:
+    def _seen(self, event: ReceivedEvent) -> ReceivedEvent:
         response = event.response
         self.last = self.last if event.id is None else event.id
         if response.message is not None:
@@ -97,7 +97,7 @@ class Follow:
 
     def _wait(self) -> None:
         if self.tries == TRIES:
-            raise Failed(
+            raise CommandFailed(
                 f"gave up on {self.client.url} after {TRIES} tries; when it is back, "
                 + command(self.client.url, "watch", self.task_id, "--agent", self.agent)
             )

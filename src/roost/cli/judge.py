@@ -11,14 +11,14 @@ import httpx
 
 from roost import egress
 from roost.cli.client import CARD
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.egress import Egress, policy
-from roost.identity.verifying import (
+from roost.identity.card_verification import (
     MAX_CARD,
-    Fault,
     Jwk,
+    SignatureFault,
+    SignatureVerdict,
     Unverifiable,
-    Verdict,
     key_urls,
     read_card,
     read_jwks,
@@ -35,10 +35,10 @@ THUMBPRINT = 43
 """Characters of SHA-256 in base64url."""
 
 
-class Report(NamedTuple):
+class CardReport(NamedTuple):
     url: str
     card: dict[str, Any]
-    verdicts: list[Verdict]
+    verdicts: list[SignatureVerdict]
     trusted: frozenset[str]
     """Thumbprints."""
     notes: list[str]
@@ -46,7 +46,7 @@ class Report(NamedTuple):
     whole: bool = False
     """The user wants no part of it to be anyone's."""
 
-    def anchored(self, verdict: Verdict) -> bool:
+    def anchored(self, verdict: SignatureVerdict) -> bool:
         return verdict.valid and verdict.thumbprint in self.trusted
 
     def conclusion(self) -> tuple[int, str]:
@@ -55,9 +55,9 @@ class Report(NamedTuple):
         faults = {verdict.fault for verdict in self.verdicts if not verdict.valid}
         if not self.verdicts:
             return UNJUDGED, "The card has no signature: it may be from anyone."
-        if Fault.MISMATCH in faults:
+        if SignatureFault.MISMATCH in faults:
             return INVALID, "Not valid: the card, or a signature of it, was changed after it was signed."
-        if not valid and faults == {Fault.UNKNOWN_KEY}:
+        if not valid and faults == {SignatureFault.UNKNOWN_KEY}:
             return UNJUDGED, "It cannot be judged: the keys that signed it are not at hand. Give them with --jwks."
         if not valid:
             return INVALID, "Not valid: it has no signature that could be accepted."
@@ -82,23 +82,25 @@ class Report(NamedTuple):
         return [name for name in counting[0].uncovered if name in left]
 
 
-def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]) -> Report:
+def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]) -> CardReport:
     for given in thumbprints:
         if len(given) != THUMBPRINT:
-            raise Failed(f"{given!r} is not a thumbprint: RFC 7638 with SHA-256 has {THUMBPRINT} characters", UNJUDGED)
+            raise CommandFailed(
+                f"{given!r} is not a thumbprint: RFC 7638 with SHA-256 has {THUMBPRINT} characters", UNJUDGED
+            )
     where = card_url(url)
     trusted_keys = [key for file in trust for key in _read_keys(file)]
     trusted = frozenset(filter(None, (*thumbprints, *map(thumbprint, trusted_keys))))
     if trust and not trusted:
-        raise Failed("there is no key in the files of --trust that could be used", UNJUDGED)
+        raise CommandFailed("there is no key in the files of --trust that could be used", UNJUDGED)
     given_keys = _read_keys(Path(jwks)) if jwks and not _is_url(jwks) else []
     found = asyncio.run(_fetch(where, jwks))
     try:
         card = read_card(found.document)
         verdicts = verify(found.document, [*trusted_keys, *given_keys, *found.keys])
     except Unverifiable as error:
-        raise Failed(f"{where}: {error}", UNJUDGED) from None
-    return Report(str(where), card, verdicts, trusted, found.notes)
+        raise CommandFailed(f"{where}: {error}", UNJUDGED) from None
+    return CardReport(str(where), card, verdicts, trusted, found.notes)
 
 
 def card_url(text: str) -> httpx.URL:
@@ -121,7 +123,9 @@ async def _fetch(url: httpx.URL, jwks: str) -> _Found:
     try:
         allowed = policy(",".join(map(_authority, typed)), "")
     except ValueError:
-        raise Failed(f"{' or '.join(map(str, typed))} has no host and port that could be called", UNJUDGED) from None
+        raise CommandFailed(
+            f"{' or '.join(map(str, typed))} has no host and port that could be called", UNJUDGED
+        ) from None
     client = Egress(allowed)
     try:
         document = await _get(client, str(url), MAX_CARD + 1)
@@ -139,7 +143,7 @@ async def _with_keys(client: Egress, url: httpx.URL, document: bytes) -> _Found:
     try:
         places = key_urls(read_card(document))
     except Unverifiable as error:
-        raise Failed(f"{url}: {error}", UNJUDGED) from None
+        raise CommandFailed(f"{url}: {error}", UNJUDGED) from None
     for place in places:
         if not _same_origin(url, place):
             notes.append(
@@ -149,7 +153,7 @@ async def _with_keys(client: Egress, url: httpx.URL, document: bytes) -> _Found:
             continue
         try:
             keys += _parsed(place, await _get(client, place, MAX_KEYS))
-        except Failed as error:
+        except CommandFailed as error:
             notes.append(str(error))
     return _Found(document, keys, notes)
 
@@ -157,15 +161,15 @@ async def _with_keys(client: Egress, url: httpx.URL, document: bytes) -> _Found:
 async def _get(client: Egress, url: str, limit: int) -> bytes:
     try:
         answer = await client.request("GET", url, {"Accept": "application/json", "A2A-Version": "1.0"}, limit=limit)
-    except (egress.Failed, egress.Refused) as error:
-        raise Failed(f"cannot fetch {url}: {error}", UNJUDGED) from None
+    except (egress.EgressFailed, egress.EgressRefused) as error:
+        raise CommandFailed(f"cannot fetch {url}: {error}", UNJUDGED) from None
     if 300 <= answer.status < 400:
         where = answer.headers.get("location", "an unnamed place")
-        raise Failed(
+        raise CommandFailed(
             f"{url} sends on to {where}, and nobody was followed there: give that URL if it is the right one", UNJUDGED
         )
     if answer.status != 200:
-        raise Failed(f"there is nothing at {url}: HTTP {answer.status}. Is the URL right?", UNJUDGED)
+        raise CommandFailed(f"there is nothing at {url}: HTTP {answer.status}. Is the URL right?", UNJUDGED)
     return answer.body
 
 
@@ -173,25 +177,25 @@ def _read_keys(file: Path) -> list[Jwk]:
     try:
         return _parsed(str(file), file.read_bytes())
     except OSError as error:
-        raise Failed(f"cannot read {file}: {error.strerror}", UNJUDGED) from None
+        raise CommandFailed(f"cannot read {file}: {error.strerror}", UNJUDGED) from None
 
 
 def _parsed(where: str, data: bytes) -> list[Jwk]:
     try:
         return read_jwks(data)
     except Unverifiable as error:
-        raise Failed(f"{where}: {error}", UNJUDGED) from None
+        raise CommandFailed(f"{where}: {error}", UNJUDGED) from None
 
 
 def _url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
-        raise Failed(f"{text!r} is not a URL: {error}", UNJUDGED) from None
+        raise CommandFailed(f"{text!r} is not a URL: {error}", UNJUDGED) from None
     if url.userinfo:
-        raise Failed("a URL must not hold a password here", UNJUDGED)
+        raise CommandFailed("a URL must not hold a password here", UNJUDGED)
     if url.scheme not in ("http", "https") or not url.host:
-        raise Failed(f"{text!r} is not a URL that could be called: give http(s)://host[:port][/path]", UNJUDGED)
+        raise CommandFailed(f"{text!r} is not a URL that could be called: give http(s)://host[:port][/path]", UNJUDGED)
     return url
 
 

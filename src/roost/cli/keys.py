@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from roost.cli.errors import USAGE, Failed
+from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
-from roost.doors.shown import OVERLAP_S, key_shown
+from roost.doors.admin_views import OVERLAP_S, key_shown
 from roost.engine.ports import Store
 from roost.identity.audit import AuditLog
 from roost.identity.clock import now_ms
@@ -63,13 +63,13 @@ def _rotate(agent: Agent, overlap: Overlap = "", as_json: Json = False, **flags:
     try:
         wait_s = seconds(overlap) if overlap else OVERLAP_S
     except ValueError as error:
-        raise Failed(f"--overlap: {error}", USAGE) from None
+        raise CommandFailed(f"--overlap: {error}", USAGE) from None
 
     async def rotate(store: Store, settings: Settings) -> SigningKey:
         name = "" if agent == FLEET else agent
         known = {key.agent for key in (await store.read_identities(0)).keys} | {*await store.agents()}
         if name and name not in known:
-            raise Failed(f"the store knows no agent {agent!r}: it has neither a key nor a task yet")
+            raise CommandFailed(f"the store knows no agent {agent!r}: it has neither a key nor a task yet")
         ring = keyring(store, settings)
         key = await ring.rotate(name, wait_s * 1000)
         await AuditLog(store).did(me(), "key.rotate", f"{agent} {key.kid}")
@@ -93,7 +93,7 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
         try:
             await ring.retire("" if agent == FLEET else agent, kid)
         except (NoSuchKey, CannotRetire) as error:
-            raise Failed(str(error)) from None
+            raise CommandFailed(str(error)) from None
         await AuditLog(store).did(me(), "key.retire", f"{agent} {kid}")
 
     with_store(flags, retire)
@@ -105,7 +105,7 @@ def keyring(store: Store, settings: Settings) -> Keyring:
     try:
         seal = Seal(load_key(file, create=not settings.secret_file and not settings.store))
     except KeyFileError as error:
-        raise Failed(str(error)) from None
+        raise CommandFailed(str(error)) from None
     return Keyring(store, seal, settings.card_alg)
 
 

@@ -13,7 +13,7 @@ from roost.cli.audit import audit
 from roost.cli.backup import backup, restore
 from roost.cli.config import config
 from roost.cli.conform import conform
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.evidence import app as evidence
 from roost.cli.group import DefaultGroup, ShowGroup
 from roost.cli.keys import app as keys
@@ -93,7 +93,7 @@ app.add_typer(evidence, name="evidence")
 def main() -> None:
     try:
         app(prog_name="roost")
-    except Failed as error:
+    except CommandFailed as error:
         print(f"roost: {plain(str(error))}", file=sys.stderr)
         sys.exit(error.code)
     except UnicodeEncodeError:

@@ -8,7 +8,7 @@ import signal
 import typer
 
 from roost.cli.client import async_client
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.options import DEFAULT_URL, Tenant, Token, Url
 
 app = typer.Typer(no_args_is_help=True, help="The agents of a running host, as tools for a client of MCP.")
@@ -25,9 +25,9 @@ def serve(url: Url = DEFAULT_URL, token: Token = "", tenant: Tenant = "") -> Non
     try:
         from roost.cli.mcp_proxy import serve as serve_streams  # an extra, and slow to load
     except ModuleNotFoundError as error:
-        raise Failed(f"this needs {error.name}: pip install 'roost[mcp]'") from None
+        raise CommandFailed(f"this needs {error.name}: pip install 'roost[mcp]'") from None
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread that waits for stdin would have to be waited for
     try:
         asyncio.run(serve_streams(async_client(url, token, tenant), url))
     except* BrokenPipeError:
-        raise Failed("the client closed its end") from None
+        raise CommandFailed("the client closed its end") from None

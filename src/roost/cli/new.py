@@ -10,17 +10,17 @@ from typing import Annotated
 import typer
 
 from roost.agents.agent import ID
-from roost.cli.errors import USAGE, Failed
+from roost.cli.errors import USAGE, CommandFailed
 
 
-class Kind(enum.StrEnum):
+class TemplateKind(enum.StrEnum):
     HELLO = "hello"
     STREAM = "stream"
     ASK = "ask"
 
 
 _TEMPLATES = {
-    Kind.HELLO: '''"""An agent that answers at once."""
+    TemplateKind.HELLO: '''"""An agent that answers at once."""
 
 from roost import Agent
 
@@ -32,7 +32,7 @@ async def answer(task):
     """Greets whoever writes to it."""
     return f"Hello, {task.text}!"
 ''',
-    Kind.STREAM: '''"""An agent whose answer streams: every yield is an event that the client sees at once."""
+    TemplateKind.STREAM: '''"""An agent whose answer streams: every yield is an event that the client sees at once."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ async def answer(task):
         await asyncio.sleep(0.2)
         yield f"{word} "
 ''',
-    Kind.ASK: '''"""An agent that asks back: the task waits for the answer as long as it takes, across restarts."""
+    TemplateKind.ASK: '''"""An agent that asks back: its task waits for the answer, across restarts."""
 
 from roost import Agent
 
@@ -73,20 +73,20 @@ async def look_up(city):
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the agent; the file is NAME.py.")],
-    kind: Annotated[Kind, typer.Option(help="What to begin with.")] = Kind.HELLO,
+    kind: Annotated[TemplateKind, typer.Option(help="What to begin with.")] = TemplateKind.HELLO,
 ) -> None:
     """Write the file of a new agent."""
     name = name.removesuffix(".py")
     if not ID.fullmatch(name):
-        raise Failed(f"{name!r} cannot be an agent's name: use letters, digits, '.', '_' and '-'", USAGE)
+        raise CommandFailed(f"{name!r} cannot be an agent's name: use letters, digits, '.', '_' and '-'", USAGE)
     if name in sys.stdlib_module_names or name == "roost":
-        raise Failed(f"{name}.py would hide the Python module {name!r}; choose another name", USAGE)
+        raise CommandFailed(f"{name}.py would hide the Python module {name!r}; choose another name", USAGE)
     file = Path(f"{name}.py")
     try:
         with file.open("x", encoding="utf-8") as made:
             made.write(_TEMPLATES[kind].replace("NAME", name))
     except FileExistsError:
-        raise Failed(f"{file} is there already; choose another name, or remove it first") from None
+        raise CommandFailed(f"{file} is there already; choose another name, or remove it first") from None
     except OSError as error:
-        raise Failed(f"cannot write {file}: {error.strerror}") from None
+        raise CommandFailed(f"cannot write {file}: {error.strerror}") from None
     print(f"Wrote {file}. Next:\n    roost serve {file}\nand in another terminal:\n    roost send 'world'")

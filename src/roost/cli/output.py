@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roost.cli.client import Event
+from roost.cli.client import ReceivedEvent
 from roost.protocol.codec import encode
 from roost.protocol.types import Part, TaskState
 
@@ -84,7 +84,7 @@ def _described(part: Part) -> str:
 class Lines:
     """A stream for programs: each StreamResponse on a line of its own, as the host sent it."""
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ReceivedEvent) -> None:
         json_line(event.data)
 
     def note(self, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note
 from roost.cli.store import with_store
@@ -35,7 +35,7 @@ def prune(
     """Delete ended tasks and leave tombstones. Hosts may go on meanwhile."""
     before = _before(older_than) if older_than else None
     if before is None and keep is None:
-        raise Failed("say which: --older-than AGE, --keep N, or both")
+        raise CommandFailed("say which: --older-than AGE, --keep N, or both")
 
     async def work(store: Store, settings: Settings) -> dict[str, int]:
         gone: dict[str, int] = {}
@@ -55,5 +55,5 @@ def prune(
 def _before(age: str) -> int:
     found = AGE.fullmatch(age)
     if found is None:
-        raise Failed(f"{age!r} is no age: give a number and s, m, h or d, like 30d")
+        raise CommandFailed(f"{age!r} is no age: give a number and s, m, h or d, like 30d")
     return int(time.time() * 1000 - float(found.group(1)) * UNITS_MS[found.group(2)])

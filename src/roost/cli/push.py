@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from roost.cli.errors import USAGE, Failed
+from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
@@ -31,7 +31,7 @@ OneConfig = Annotated[str, typer.Argument(metavar="CONFIG", show_default=False, 
 All = Annotated[bool, typer.Option("--all", help="All that fail, of every task.")]
 
 
-class Found(NamedTuple):
+class PushListing(NamedTuple):
     pushes: list[Push]
     dead: Counter[tuple[str, str]]
     seal: Seal | None
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 def _list(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
     """The webhooks, the newest first."""
 
-    async def look(store: Store, settings: Settings) -> Found:
+    async def look(store: Store, settings: Settings) -> PushListing:
         dead = Counter((letter.task_id, letter.config_id) for letter in await store.list_dead(MOST_DEAD))
         pushes = await store.list_pushes(failing=failing, limit=limit + 1)
         if failing:
@@ -48,7 +48,7 @@ def _list(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **
             for task_id in {task_id for task_id, config_id in dead if (task_id, config_id) not in known}:
                 pushes += [push for push in await store.read_pushes(task_id) if _key(push) in dead.keys() - known]
             pushes.sort(key=lambda push: push.created, reverse=True)
-        return Found(pushes, dead, _seal(settings))
+        return PushListing(pushes, dead, _seal(settings))
 
     found = with_store(flags, look)
     shown = [_described(push, found) for push in found.pushes[:limit]]
@@ -67,7 +67,7 @@ def _list(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **
 def _retry(task: OfTask = "", config: OneConfig = "", everything: All = False, **flags: Any) -> None:
     """Have webhooks that fail or are paused called again, from their first dead letter on."""
     if bool(task) == everything:
-        raise Failed("say which: TASK, TASK CONFIG, or --all", USAGE)
+        raise CommandFailed("say which: TASK, TASK CONFIG, or --all", USAGE)
 
     async def retry(store: Store, settings: Settings) -> int:
         return await store.retry_pushes(task or None, config or None)
@@ -92,7 +92,7 @@ def _seal(settings: Settings) -> Seal | None:
         return None
 
 
-def _described(push: Push, found: Found) -> dict[str, object]:
+def _described(push: Push, found: PushListing) -> dict[str, object]:
     return {
         "task": push.config.task_id,
         "config": push.config.id,

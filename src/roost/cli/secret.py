@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.identity.seal import make_key
 
 
@@ -18,7 +18,9 @@ def secret(
     try:
         make_key(file)
     except FileExistsError:
-        raise Failed(f"{file} exists; what is sealed with the key in it would be lost. Choose another name") from None
+        raise CommandFailed(
+            f"{file} exists; what is sealed with the key in it would be lost. Choose another name"
+        ) from None
     except OSError as error:
-        raise Failed(f"cannot make {file}: {error.strerror}") from error
+        raise CommandFailed(f"cannot make {file}: {error.strerror}") from error
     print(f"{file} has a new key. Give the same file to every host: --secret-file {file}")

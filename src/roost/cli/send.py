@@ -8,8 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from roost.cli.client import Client
-from roost.cli.errors import INTERRUPTED, USAGE, WAITING, Failed, Unreachable
+from roost.cli.client import HostClient
+from roost.cli.errors import INTERRUPTED, USAGE, WAITING, CommandFailed, Unreachable
 from roost.cli.find import default_agent
 from roost.cli.follow import Follow
 from roost.cli.options import DEFAULT_URL, Json, Tenant, Token, Url, command
@@ -41,15 +41,17 @@ def send(
     Exits with 0 when the task completed, 1 when it did not, 3 when it waits for an answer.
     """
     if len(words) > 2:
-        raise Failed(f"give AGENT and TEXT, the text in quotes: roost send {words[0]} '{' '.join(words[1:])}'", USAGE)
-    client = Client(url, token, tenant)
+        raise CommandFailed(
+            f"give AGENT and TEXT, the text in quotes: roost send {words[0]} '{' '.join(words[1:])}'", USAGE
+        )
+    client = HostClient(url, token, tenant)
     agent = words[0] if len(words) == 2 else default_agent(client)
     screen: Screen = Lines() if as_json else Transcript(known=True)
     Conversation(client, agent, task, screen).hold(words[-1], context)
 
 
 class Conversation:
-    def __init__(self, client: Client, agent: str, task_id: str, screen: Screen) -> None:
+    def __init__(self, client: HostClient, agent: str, task_id: str, screen: Screen) -> None:
         self.client = client
         self.agent = agent
         self.screen = screen
@@ -66,7 +68,7 @@ class Conversation:
         except Unreachable as error:
             if not self.asked:
                 raise
-            raise Failed(f"{error}; then answer with {self._answer_command()}") from None
+            raise CommandFailed(f"{error}; then answer with {self._answer_command()}") from None
         self.screen.end()
         conclude(self.follow, self.screen)
 

@@ -18,20 +18,21 @@ from typing import Any
 import watchfiles
 
 from roost import settings as config
-from roost.cli import logs, workers
+from roost.cli import logs
 from roost.cli.banner import banner
-from roost.cli.errors import Failed
-from roost.cli.listen import BACKLOG, TCP, Listeners, addresses, open_listeners, places
-from roost.cli.protocol import Limits
-from roost.cli.server import Server, room_for
-from roost.cli.tls import TLS, open_tls
+from roost.cli.errors import CommandFailed
 from roost.engine.ports import StoreUnavailable
 from roost.fleet.loader import LoadError, is_single_file, load
 from roost.host import Host, HostError
+from roost.server import workers
+from roost.server.http import ConnectionLimits
+from roost.server.server import Server, room_for
+from roost.server.sockets import BACKLOG, TCP, CannotServe, Listeners, addresses, open_listeners, places
+from roost.server.tls import TLS, open_tls
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
-from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import StoreBroken, StoreInUse
+from roost.stores.sqlite_schema import NewerSchema
 
 log = logging.getLogger("roost.cli")
 
@@ -43,7 +44,7 @@ def serve(sources: Sequence[str], flags: dict[str, Any], *, reload: bool) -> Non
         settings = config.settings_of(config.read(flags))
         config.check_together(settings)
     except SettingError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     if reload:
         watched = [source.partition(":")[0] if ":" in source else source for source in sources]
         folders = {
@@ -65,7 +66,7 @@ def _serve_child(sources: list[str], flags: dict[str, Any]) -> None:
         run(sources, config.settings_of(config.read(flags)), watched=True)
     except KeyboardInterrupt:
         return  # so the watcher ends it
-    except (Failed, SettingError) as error:
+    except (CommandFailed, SettingError) as error:
         print(f"roost: {error}", file=sys.stderr)
 
 
@@ -89,8 +90,8 @@ def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) ->
                 _Server(host, settings, listeners, tls, watched).run()
         finally:
             listeners.close()
-    except (HostError, LoadError, StoreBroken, StoreInUse, NewerSchema, DriverMissing) as error:
-        raise Failed(str(error)) from error
+    except (CannotServe, HostError, LoadError, StoreBroken, StoreInUse, NewerSchema, DriverMissing) as error:
+        raise CommandFailed(str(error)) from error
 
 
 class _Server(Server):
@@ -98,7 +99,9 @@ class _Server(Server):
 
     def __init__(self, host: Host, settings: Settings, listeners: Listeners, tls: TLS | None, watched: bool) -> None:
         room = room_for(settings.max_connections)
-        limits = Limits(settings.head_s, settings.max_headers, settings.max_head_bytes, room, settings.write_s)
+        limits = ConnectionLimits(
+            settings.head_s, settings.max_headers, settings.max_head_bytes, room, settings.write_s
+        )
         super().__init__(host, listeners, limits, tls, settings.drain_s)
         self.roost = host
         self.settings = settings
@@ -121,16 +124,16 @@ class _Server(Server):
                 return
             except StoreUnavailable as error:
                 if time.monotonic() >= deadline or not self.settings.store or self.should_exit:
-                    raise Failed(f"the store cannot be opened: {error}") from error
+                    raise CommandFailed(f"the store cannot be opened: {error}") from error
                 if str(error) != told:
                     told = str(error)
                     log.warning("the store cannot be opened yet, trying for %g s: %s", OPEN_S, error)
                 await asyncio.sleep(OPEN_RETRY_S)
             except (OSError, sqlite3.Error) as error:
                 if self.settings.store:
-                    raise Failed(f"the store cannot be opened: {error or type(error).__name__}") from error
+                    raise CommandFailed(f"the store cannot be opened: {error or type(error).__name__}") from error
                 data = self.settings.data
-                raise Failed(
+                raise CommandFailed(
                     f"cannot keep the journal in {data}: {error}. Choose another folder with --data"
                 ) from error
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
-class Frame(NamedTuple):
+class ServerSentEvent(NamedTuple):
     id: int | None
     data: bytes
 
 
-def frames(chunks: Iterable[bytes]) -> Iterator[Frame]:
+def frames(chunks: Iterable[bytes]) -> Iterator[ServerSentEvent]:
     """Every complete event; one that the connection cut off is not an event."""
     number: int | None = None
     data: list[bytes] = []
@@ -20,7 +20,7 @@ def frames(chunks: Iterable[bytes]) -> Iterator[Frame]:
         value = value.removeprefix(b" ")
         if not line:
             if data:
-                yield Frame(number, b"\n".join(data))
+                yield ServerSentEvent(number, b"\n".join(data))
             number, data = None, []
         elif name == b"data":
             data.append(value)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from roost import settings as config
-from roost.cli.errors import Failed
+from roost.cli.errors import CommandFailed
 from roost.engine.ports import Store, StoreUnavailable
 from roost.identity.principal import principal_name
 from roost.identity.users import user_name
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
-from roost.stores.schema import NewerSchema
 from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
+from roost.stores.sqlite_schema import NewerSchema
 
 T = TypeVar("T")
 
@@ -29,13 +29,13 @@ def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitabl
     try:
         settings = config.settings_of(config.read(flags))
     except SettingError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     if settings.memory:
-        raise Failed("a host with `memory` keeps nothing that a command could look into")
+        raise CommandFailed("a host with `memory` keeps nothing that a command could look into")
     try:
         return asyncio.run(_with(settings, work, make))
     except (StoreBroken, StoreInUse, StoreUnavailable, NewerSchema, DriverMissing) as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
 
 
 async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[T]], make: bool) -> T:
@@ -57,7 +57,7 @@ def open_store_for_cli(settings: Settings, *, make: bool = False) -> Store:
         from roost.stores.postgres import PostgresStore  # an extra
 
         return PostgresStore(settings.store)
-    from roost.stores.offline import OfflineStore
+    from roost.stores.sqlite_offline import OfflineStore
 
     folder = Path(settings.data)
     try:

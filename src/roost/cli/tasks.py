@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from roost.cli.client import Client
+from roost.cli.client import HostClient
 from roost.cli.find import agent_of
 from roost.cli.options import DEFAULT_URL, Json, OfAgent, Tenant, Token, Url
 from roost.cli.output import json_line, note, table, text_of, word
@@ -21,7 +21,7 @@ PAGE = 100
 STATES = {word(state): state for state in TaskState if state is not TaskState.UNSPECIFIED}
 
 
-class Found(NamedTuple):
+class TaskRow(NamedTuple):
     agent: str
     task: Task
 
@@ -48,7 +48,7 @@ def tasks(
     as_json: Json = False,
 ) -> None:
     """List tasks, the one that changed last first."""
-    client = Client(url, token, tenant)
+    client = HostClient(url, token, tenant)
     agents = [agent] if agent else [listed.name for listed in client.agents()]
     query = {"pageSize": str(min(limit + 1, PAGE))}
     if state is not None:
@@ -79,7 +79,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End a task."""
-    client = Client(url, token, tenant)
+    client = HostClient(url, token, tenant)
     body = client.cancel(agent or agent_of(client, task), task)
     canceled = client.parsed(Task, body)
     if as_json:
@@ -90,15 +90,15 @@ def cancel(
         print(f"task {task} is told to stop; it is {word(canceled.status.state)} as yet")
 
 
-def _of(client: Client, agent: str, query: dict[str, str]) -> Iterator[Found]:
-    return (Found(agent, task) for task in client.tasks(agent, query))
+def _of(client: HostClient, agent: str, query: dict[str, str]) -> Iterator[TaskRow]:
+    return (TaskRow(agent, task) for task in client.tasks(agent, query))
 
 
-def _changed(found: Found) -> str:
+def _changed(found: TaskRow) -> str:
     return found.task.status.timestamp or ""
 
 
-def _row(found: Found) -> tuple[str, ...]:
+def _row(found: TaskRow) -> tuple[str, ...]:
     task = found.task
     said = text_of(task.history[-1].parts) if task.history else ""
     return task.id, found.agent, word(task.status.state), _age(task.status.timestamp), said

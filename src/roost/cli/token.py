@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from roost.cli.errors import USAGE, Failed
+from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
-from roost.doors.shown import token_shown
+from roost.doors.admin_views import token_shown
 from roost.engine.ports import Store
 from roost.identity.audit import AuditLog
 from roost.identity.clock import now_ms
 from roost.identity.ports import Token
 from roost.identity.scopes import ALL_AGENTS
-from roost.identity.tokens import BadToken, Made, Tokens, Wish, seconds
+from roost.identity.tokens import BadToken, Made, TokenRequest, Tokens, seconds
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -62,9 +62,9 @@ def _create(
 ) -> None:
     """Make a token. It is shown this once; only its hash is kept."""
     try:
-        wish = Wish(name, scopes or [ALL_AGENTS], tenants or [], subject, seconds(expires) if expires else None)
+        wish = TokenRequest(name, scopes or [ALL_AGENTS], tenants or [], subject, seconds(expires) if expires else None)
     except ValueError as error:
-        raise Failed(f"--expires: {error}", USAGE) from None
+        raise CommandFailed(f"--expires: {error}", USAGE) from None
 
     async def create(store: Store, settings: Settings) -> Made:
         return await Tokens(store, AuditLog(store)).create(wish, me())
@@ -72,7 +72,7 @@ def _create(
     try:
         made = with_store(flags, create, make=True)
     except BadToken as error:
-        raise Failed(str(error), USAGE) from None
+        raise CommandFailed(str(error), USAGE) from None
     if as_json:
         json_line(encode({**token_shown(made.token), "token": made.secret}))
         return
@@ -133,9 +133,11 @@ def _revoke(which: Which, **flags: Any) -> None:
 
     found = with_store(flags, revoke)
     if not found:
-        raise Failed(f"there is no token {which!r}; `roost token list` lists those there are")
+        raise CommandFailed(f"there is no token {which!r}; `roost token list` lists those there are")
     if len(found) > 1:
-        raise Failed(f"there are {len(found)} tokens called {which!r}: give an id of {', '.join(t.id for t in found)}")
+        raise CommandFailed(
+            f"there are {len(found)} tokens called {which!r}: give an id of {', '.join(t.id for t in found)}"
+        )
     print(f"{found[0].id} ({found[0].name}) is revoked: hosts refuse it within 5 s")
 
 

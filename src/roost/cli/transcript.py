@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from roost.cli.client import Event
+from roost.cli.client import ReceivedEvent
 from roost.cli.output import note, plain, text_of
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import Artifact, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus
 
 
 class Screen(Protocol):
-    def show(self, event: Event) -> None: ...
+    def show(self, event: ReceivedEvent) -> None: ...
 
     def note(self, text: str) -> None: ...
 
@@ -78,7 +78,7 @@ class Transcript:
         self.current = ""
         self.mid_line = False
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ReceivedEvent) -> None:
         response = event.response
         if response.task is not None:
             self._open(response.task)

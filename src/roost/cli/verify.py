@@ -13,8 +13,8 @@ from roost.cli.output import json_line, note, one_line
 from roost.protocol.codec import encode
 
 if TYPE_CHECKING:
-    from roost.cli.judge import Report
-    from roost.identity.verifying import Verdict
+    from roost.cli.judge import CardReport
+    from roost.identity.card_verification import SignatureVerdict
 
 OUTCOMES = ("valid", "invalid", "unjudged")
 """By exit code."""
@@ -71,11 +71,11 @@ def verify(
     raise typer.Exit(code)
 
 
-def _described(report: Report, verdict: Verdict) -> dict[str, object]:
+def _described(report: CardReport, verdict: SignatureVerdict) -> dict[str, object]:
     return {**verdict._asdict(), "valid": verdict.valid, "anchored": report.anchored(verdict)}
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: CardReport) -> Iterator[str]:
     yield _line("Card", f"{report.card.get('name', '')} {report.card.get('version', '')}")
     yield ""
     for verdict in report.verdicts:
@@ -88,13 +88,13 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
 
 
-def _coverage(verdict: Verdict) -> str:
+def _coverage(verdict: SignatureVerdict) -> str:
     if verdict.covers == "document":
         return "the whole card"
     return f"what A2A defines, not {', '.join(verdict.uncovered)}"
 
 
-def _anchor(report: Report, verdict: Verdict) -> str:
+def _anchor(report: CardReport, verdict: SignatureVerdict) -> str:
     if report.anchored(verdict):
         return "yes"
     if not verdict.valid:

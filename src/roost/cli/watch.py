@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from roost.cli.client import Client
+from roost.cli.client import HostClient
 from roost.cli.errors import ERROR, INTERRUPTED
 from roost.cli.find import agent_of
 from roost.cli.follow import Follow
@@ -26,7 +26,7 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Show a task as it goes on, until it ends. A lost connection is taken up again where it was."""
-    client = Client(url, token, tenant)
+    client = HostClient(url, token, tenant)
     screen: Screen = Lines() if as_json else Transcript(known=False)
     follow = Follow(client, agent or agent_of(client, task), task, screen.note)
     try:

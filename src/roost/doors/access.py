@@ -16,17 +16,17 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from roost.doors.http import Head, Request
+from roost.doors.http import Request, RequestHead
 from roost.engine.follower import Follower
 from roost.engine.hosted import Profile
 from roost.identity.audit import AuditLog
 from roost.identity.jwks import KeysUnavailable
-from roost.identity.jwt import Claims, Verifier
+from roost.identity.jwt import JWTClaims, Verifier
 from roost.identity.limiter import Windows
 from roost.identity.peers import Peer
 from roost.identity.principal import DEFAULT_TENANT, LOCAL, WHOLE_TENANT, Principal
-from roost.identity.roster import Refused, Roster
 from roost.identity.scopes import ADMIN, SCHEMES
+from roost.identity.token_cache import CredentialRefused, TokenCache
 from roost.protocol.errors import A2AError, Forbidden, InvalidParams, TooManyRequests, Unauthenticated, Unavailable
 
 log = logging.getLogger("roost.access")
@@ -39,7 +39,7 @@ SECRET_NAMES = frozenset({"access_token", "token", "api_key", "apikey", "x_api_k
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Rules(NamedTuple):
+class AccessRules(NamedTuple):
     """What the operator has set."""
 
     required: bool
@@ -58,8 +58,8 @@ class Rules(NamedTuple):
 
 
 class Access:
-    def __init__(self, roster: Roster, rules: Rules, audit: AuditLog, jwt: Verifier | None) -> None:
-        self.roster = roster
+    def __init__(self, token_cache: TokenCache, rules: AccessRules, audit: AuditLog, jwt: Verifier | None) -> None:
+        self.token_cache = token_cache
         self.rules = rules
         self.audit = audit
         self.jwt = jwt
@@ -74,7 +74,7 @@ class Access:
     @property
     def open(self) -> bool:
         """Agents ask for no credential."""
-        return self.rules.always_open or not (self.rules.required or self.roster.for_agents)
+        return self.rules.always_open or not (self.rules.required or self.token_cache.for_agents)
 
     def schemes_of(self, profile: Profile | None) -> tuple[str, ...]:
         """What an agent's card declares: the schemes that are enforced for it."""
@@ -83,7 +83,7 @@ class Access:
         own = self.rules.schemes if profile is None or not profile.schemes else self.rules.schemes & {*profile.schemes}
         return tuple(scheme for scheme in SCHEMES if scheme in own)
 
-    async def for_agent(self, request: Head, profile: Profile) -> Principal:
+    async def for_agent(self, request: RequestHead, profile: Profile) -> Principal:
         """Whoever may call this agent."""
         if self.open and (request.peer is None or request.peer.uid is None):
             principal = self.local
@@ -103,7 +103,7 @@ class Access:
         takes = not (principal.scheme and profile.schemes) or principal.scheme in profile.schemes
         return takes and principal.may_call(profile.id)
 
-    async def for_scopes(self, request: Head, *scopes: str) -> Principal:
+    async def for_scopes(self, request: RequestHead, *scopes: str) -> Principal:
         """Whoever has one of these scopes; a credential is needed even where agents need none."""
         principal = await self._caller(request)
         if principal is None:
@@ -112,7 +112,7 @@ class Access:
             raise self.forbid(request, principal, " or ".join(scopes))
         return principal
 
-    async def for_anyone(self, request: Head) -> Principal:
+    async def for_anyone(self, request: RequestHead) -> Principal:
         """Whoever has some credential, or needs none."""
         if self.open and (request.peer is None or request.peer.uid is None):
             return self.local
@@ -123,11 +123,11 @@ class Access:
             raise self._unauthenticated(request, "missing", self._all_schemes())
         return principal
 
-    async def for_metrics(self, request: Head) -> None:
+    async def for_metrics(self, request: RequestHead) -> None:
         if not self.open and not self.rules.open_metrics:
             await self.for_scopes(request, "metrics", ADMIN)
 
-    def forbid(self, request: Head, principal: Principal, needed: str) -> Forbidden:
+    def forbid(self, request: RequestHead, principal: Principal, needed: str) -> Forbidden:
         self.refusals["scope"] += 1
         why = f"needs the scope {needed}"
         self.audit.refused(principal, f"{request.method} {request.route}", why, self.address(request))
@@ -146,12 +146,12 @@ class Access:
     async def end_streams(self) -> None:
         """Of those whose credential has been revoked or has expired; their clients may come back with another."""
         for follower, principal in list(self.streams.items()):
-            if not self.roster.holds(principal):
+            if not self.token_cache.holds(principal):
                 follower.close()
 
     # Credentials
 
-    async def _caller(self, request: Head) -> Principal | None:
+    async def _caller(self, request: RequestHead) -> Principal | None:
         """Who the credential names, None where there is none; a bad one is never passed over for another."""
         try:
             _refuse_doubles(request)
@@ -159,28 +159,28 @@ class Access:
                 return await self._bearer(request)
             if API_KEY in request.headers:
                 self._accepts("apiKey")
-                await self.roster.ensure_fresh()
-                return self.roster.find(request.header(API_KEY).strip()).api_key
+                await self.token_cache.ensure_fresh()
+                return self.token_cache.find(request.header(API_KEY).strip()).api_key
             return None if request.peer is None else self._peer(request.peer)
-        except Refused as refused:
+        except CredentialRefused as refused:
             raise self._unauthenticated(request, refused.reason, self._all_schemes()) from None
 
-    async def _bearer(self, request: Head) -> Principal:
+    async def _bearer(self, request: RequestHead) -> Principal:
         scheme, _, secret = request.header(b"authorization").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
-            raise Refused("malformed")
-        if self.jwt is not None and "jwt" in self.rules.schemes and "." in secret and not self.roster.has(secret):
+            raise CredentialRefused("malformed")
+        if self.jwt is not None and "jwt" in self.rules.schemes and "." in secret and not self.token_cache.has(secret):
             claims = self.jwt.known(secret)
             if claims is None:
                 self._slow_down(request)
                 claims = await self._verified(self.jwt, secret)
             return _jwt_principal(self.jwt.issuer.issuer, claims, self.rules.whole_tenant)
         self._accepts("bearer")
-        await self.roster.ensure_fresh()
-        return self.roster.find(secret).bearer
+        await self.token_cache.ensure_fresh()
+        return self.token_cache.find(secret).bearer
 
-    async def _verified(self, verifier: Verifier, token: str) -> Claims:
+    async def _verified(self, verifier: Verifier, token: str) -> JWTClaims:
         try:
             return await verifier.verify(token)
         except KeysUnavailable as error:
@@ -191,7 +191,7 @@ class Access:
         rules = self.rules
         if peer.certificate is not None and "mtls" in rules.schemes:
             if peer.certificate.not_after <= time.time():
-                raise Refused("expired")
+                raise CredentialRefused("expired")
             return _principal("mtls", peer.certificate.subject, rules.mtls_scopes, rules.whole_tenant)
         if peer.uid is not None and "unix" in rules.schemes:
             return _principal("unix", peer.user, rules.unix_scopes, rules.whole_tenant)
@@ -199,14 +199,14 @@ class Access:
 
     def _accepts(self, scheme: str) -> None:
         if scheme not in self.rules.schemes:
-            raise Refused("scheme")
+            raise CredentialRefused("scheme")
 
     def _all_schemes(self) -> tuple[str, ...]:
         return tuple(scheme for scheme in SCHEMES if scheme in self.rules.schemes)
 
     # Refusals
 
-    def _unauthenticated(self, request: Head, reason: str, schemes: tuple[str, ...]) -> A2AError:
+    def _unauthenticated(self, request: RequestHead, reason: str, schemes: tuple[str, ...]) -> A2AError:
         """Count it, log it and put it on record, without the secret."""
         self.refusals[reason] += 1
         if reason == "missing":  # a client that asks what is needed; nothing was tried
@@ -222,14 +222,14 @@ class Access:
         said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
         return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
 
-    def _slow_down(self, request: Head) -> None:
+    def _slow_down(self, request: RequestHead) -> None:
         """Whoever has failed too often does not make us verify more signatures."""
         wait = self.failures.wait(_network(self.address(request)), self.rules.failures)
         if wait:
             self.refusals["too many"] += 1
             raise _too_many(wait)
 
-    def address(self, request: Head) -> str:
+    def address(self, request: RequestHead) -> str:
         """The address of the caller; behind a proxy that is trusted, the one that it names."""
         address = "unix" if request.client is None else request.client
         if self.rules.proxies and b"x-forwarded-for" in request.headers:
@@ -247,20 +247,20 @@ def _principal(scheme: str, subject: str, scopes: tuple[str, ...], whole_tenant:
 
 
 @lru_cache(4096)
-def _jwt_principal(issuer: str, claims: Claims, whole_tenant: bool) -> Principal:
+def _jwt_principal(issuer: str, claims: JWTClaims, whole_tenant: bool) -> Principal:
     owner = WHOLE_TENANT if whole_tenant else ""
     tenant, tenants = claims.tenants[0], claims.tenants
     return Principal(issuer, claims.subject, tenant, tenants, claims.scopes, "jwt", owner, expires=claims.expires)
 
 
-def _refuse_doubles(request: Head) -> None:
+def _refuse_doubles(request: RequestHead) -> None:
     """Of two credentials a proxy may have looked at the other one."""
     names = [name for name, _ in request.fields]
     if names.count(b"authorization") + names.count(API_KEY) > 1:
-        raise Refused("malformed")
+        raise CredentialRefused("malformed")
 
 
-def confined(request: Head, principal: Principal) -> Principal:
+def confined(request: RequestHead, principal: Principal) -> Principal:
     """To the tenant that the request chooses, if it does."""
     if TENANT not in request.headers:
         return principal

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from roost.doors.access import Access, confined
+from roost.doors.admin_views import OVERLAP_S, audit_shown, key_shown, token_shown
 from roost.doors.evidence import Exports
 from roost.doors.guard import check_content_type
 from roost.doors.http import Request, Response, respond
-from roost.doors.shown import OVERLAP_S, audit_shown, key_shown, token_shown
 from roost.doors.templates import values_of
 from roost.engine.engine import Engine
 from roost.engine.ids import timestamp
@@ -21,7 +21,7 @@ from roost.identity.audit import AuditLog
 from roost.identity.keys import EVIDENCE, CannotRetire, Keyring, NoSuchKey
 from roost.identity.principal import Principal
 from roost.identity.scopes import ADMIN, AUDIT, OPERATE
-from roost.identity.tokens import BadToken, Tokens, Wish, seconds
+from roost.identity.tokens import BadToken, TokenRequest, Tokens, seconds
 from roost.protocol.codec import decode, encode
 from roost.protocol.errors import InvalidParams, MethodNotAllowed, RouteNotFound
 
@@ -111,8 +111,8 @@ class Admin:
     # Tokens
 
     async def list_tokens(self, ask: Ask) -> Response:
-        await self.access.roster.refresh()
-        return _json(200, {"items": [token_shown(token) for token in self.access.roster.tokens()]})
+        await self.access.token_cache.refresh()
+        return _json(200, {"items": [token_shown(token) for token in self.access.token_cache.tokens()]})
 
     async def create_token(self, ask: Ask) -> Response:
         wish = await _body(ask.request, NewToken)
@@ -120,25 +120,25 @@ class Admin:
             lifetime = seconds(wish.expires_in) if wish.expires_in else None
         except ValueError as error:
             raise InvalidParams(str(error), field="expiresIn") from None
-        wanted = Wish(wish.name, wish.scopes, wish.tenants, wish.subject, lifetime)
+        wanted = TokenRequest(wish.name, wish.scopes, wish.tenants, wish.subject, lifetime)
         try:
             made = await self.tokens.create(wanted, ask.principal.name, self.access.address(ask.request))
         except BadToken as error:
             raise InvalidParams(str(error), field=error.field) from None
-        await self.access.roster.refresh()
+        await self.access.token_cache.refresh()
         return _json(201, {**token_shown(made.token), "token": made.secret})
 
     async def revoke_token(self, ask: Ask) -> Response:
         token = await self.tokens.revoke(ask.values["id"], ask.principal.name, self.access.address(ask.request))
         if token is None:
             raise RouteNotFound(f"There is no token {ask.values['id'][:64]!r}")
-        await self.access.roster.refresh()
+        await self.access.token_cache.refresh()
         return _json(200, token_shown(token))
 
     # Keys
 
     async def list_keys(self, ask: Ask) -> Response:
-        await self.access.roster.refresh()
+        await self.access.token_cache.refresh()
         return _json(200, {"items": [key_shown(key) for key in self.keyring.all()]})
 
     async def rotate_key(self, ask: Ask) -> Response:
@@ -150,7 +150,7 @@ class Admin:
             raise InvalidParams(str(error), field="overlap") from None
         key = await self.keyring.rotate(agent, overlap * 1000)
         await self._did(ask, "key.rotate", f"{agent or '-'} {key.kid}")
-        await self.access.roster.refresh()
+        await self.access.token_cache.refresh()
         return _json(200, key_shown(key))
 
     async def retire_key(self, ask: Ask) -> Response:
@@ -162,7 +162,7 @@ class Admin:
         except CannotRetire as error:
             raise InvalidParams(str(error), field="kid") from None
         await self._did(ask, "key.retire", f"{agent or '-'} {kid}")
-        await self.access.roster.refresh()
+        await self.access.token_cache.refresh()
         return Response(204, b"")
 
     # Audit
@@ -199,7 +199,7 @@ class Admin:
             return ""
         if name == EVIDENCE:
             return name
-        self.engine.lane(name)
+        self.engine.queue_of(name)
         return name
 
 

@@ -86,7 +86,7 @@ class App:
         self.mcp = mcp
         self.requests = Requests()
         self.observability = Observability(engine, self.requests, context.access, version)
-        self.profiles: list[Profile] = [lane.hosted.profile for lane in engine.runner.lanes.values()]
+        self.profiles: list[Profile] = [queue.hosted.profile for queue in engine.runner.queues.values()]
         self.by_id = {profile.id: profile for profile in self.profiles}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

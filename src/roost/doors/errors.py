@@ -7,7 +7,7 @@ import logging
 
 from msgspec import Raw
 
-from roost.doors.http import NOT_KEPT, Head, Headers, Request, Response, preferred_json
+from roost.doors.http import NOT_KEPT, Headers, Request, RequestHead, Response, preferred_json
 from roost.engine.ids import new_id
 from roost.engine.ports import StoreUnavailable
 from roost.identity.quotas import QuotaExceeded
@@ -42,7 +42,7 @@ PROBLEM_CODES = {
 """How the admin surface names errors; the reason in small letters where none is here."""
 
 
-def known(error: BaseException, request: Head) -> A2AError:
+def known(error: BaseException, request: RequestHead) -> A2AError:
     """Any exception as an A2AError; what was not foreseen is logged and gets an id, never a traceback."""
     if isinstance(error, A2AError):
         return error

@@ -13,11 +13,11 @@ import grpc
 from a2a.types import a2a_pb2 as pb
 
 from roost.doors.context import Context
+from roost.doors.grpc_batching import BatchedStarts
 from roost.doors.grpc_calls import Calls, received
 from roost.doors.grpc_errors import CLIENT_GONE, Metadata, Servicer, abort
-from roost.doors.grpc_turns import Turns
 from roost.doors.guard import Guard, negotiate_extensions, require_version
-from roost.doors.http import Head
+from roost.doors.http import RequestHead
 from roost.doors.observability import Requests
 from roost.doors.operations import Operations
 from roost.doors.protobuf import parse
@@ -55,7 +55,7 @@ class GrpcDoor:
     def service(self) -> grpc.GenericRpcHandler:
         operations = Operations(self.context)
         unary: dict[str, Operation] = {
-            "SendMessage": Turns().taken_by(operations.send),
+            "SendMessage": BatchedStarts().taken_by(operations.send),
             "GetTask": operations.get,
             "ListTasks": operations.list_tasks,
             "CancelTask": operations.cancel,
@@ -148,7 +148,7 @@ class GrpcDoor:
 
         return serve
 
-    def _agent(self, head: Head, params: Any) -> str | None:
+    def _agent(self, head: RequestHead, params: Any) -> str | None:
         return params.tenant or self.root
 
     def _check_version(self, version: str) -> None:
@@ -157,14 +157,14 @@ class GrpcDoor:
     async def _refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
 
-    async def _meet(self, head: Head) -> None:
+    async def _meet(self, head: RequestHead) -> None:
         """Only of those who may call anybody here is a message read, and only they are given a place."""
         if self.access.open:
             self.guard.check_near(head)
         await self.access.for_anyone(head)
         self.calls.begin()
 
-    async def _admit(self, head: Head, agent: str | None) -> SdkCall:
+    async def _admit(self, head: RequestHead, agent: str | None) -> SdkCall:
         """Who may call this agent, in the version that is spoken here."""
         profile = self._profile(agent)
         principal = await self.access.for_agent(head, profile)
@@ -176,22 +176,22 @@ class GrpcDoor:
         return SdkCall(head, profile.id, principal, self.context.url)
 
     def _profile(self, agent: str | None) -> Profile:
-        lane = None if agent is None else self.engine.runner.lanes.get(agent)
-        if lane is not None:
-            return lane.hosted.profile
+        queue = None if agent is None else self.engine.runner.queues.get(agent)
+        if queue is not None:
+            return queue.hosted.profile
         if agent is None:
             said = f"{self.names_agent}: name the agent; this host has none that answers without"
             raise InvalidParams(said, field=self.names_agent)
         raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
 
 
-def head_of(context: Servicer, route: str) -> Head:
+def head_of(context: Servicer, route: str) -> RequestHead:
     fields = [
         (name.encode(), value if isinstance(value, bytes) else value.encode("utf-8", "replace"))
         for name, value in context.invocation_metadata() or ()
     ]
     pem = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
-    return Head("POST", route, fields, _address(context.peer()), None if pem is None else _certified(pem))
+    return RequestHead("POST", route, fields, _address(context.peer()), None if pem is None else _certified(pem))
 
 
 @lru_cache(1024)

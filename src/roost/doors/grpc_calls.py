@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from roost.doors.connection_stats import REFUSED
 from roost.doors.grpc_errors import Servicer, abort
 from roost.identity.principal import Principal
-from roost.identity.refusals import REFUSED
-from roost.identity.roster import Roster
-from roost.protocol.errors import A2AError, HostError, InvalidRequest, TooManyRequests, Unauthenticated
+from roost.identity.token_cache import TokenCache
+from roost.protocol.errors import A2AError, InvalidRequest, RoostError, TooManyRequests, Unauthenticated
 
 FREE = "/grpc."
 """How the methods begin that ask for no credential: health and reflection."""
@@ -26,7 +26,7 @@ LOOK_S = 1.0
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-class TooSlow(HostError):
+class TooSlow(RoostError):
     http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
 
 
@@ -43,7 +43,7 @@ async def received(context: Servicer, head_s: float) -> Any:
     return found
 
 
-class Reader:
+class GrpcReader:
     """A stream's client. `since`: what is written has been waiting for it, None while nothing is."""
 
     __slots__ = ("limit", "principal", "since")
@@ -63,13 +63,13 @@ class Reader:
 class Calls:
     """Those of A2A, by callers who are known: `most` at the same time."""
 
-    def __init__(self, most: int, head_s: float, write_s: float, roster: Roster) -> None:
+    def __init__(self, most: int, head_s: float, write_s: float, token_cache: TokenCache) -> None:
         self.most = most
         self.head_s = head_s
         self.write_s = write_s
-        self.roster = roster
+        self.token_cache = token_cache
         self.places: set[asyncio.Task[Any] | None] = set()
-        self.readers: set[Reader] = set()
+        self.readers: set[GrpcReader] = set()
         self.timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -82,13 +82,13 @@ class Calls:
         task.add_done_callback(self.places.discard)
 
     @asynccontextmanager
-    async def reading(self, principal: Principal) -> AsyncGenerator[Reader]:
+    async def reading(self, principal: Principal) -> AsyncGenerator[GrpcReader]:
         """Ends when the client has not read for `write_s`, or when its credential has ended and it does not read.
 
         gRPC's library cannot end such a call; but it holds no place and follows no task any more.
         """
         limit = asyncio.timeout(None)
-        reader = Reader(principal, limit)
+        reader = GrpcReader(principal, limit)
         self.readers.add(reader)
         if self.timer is None:
             self._look_later()
@@ -104,7 +104,7 @@ class Calls:
             self.readers.discard(reader)
 
     def _end(self, principal: Principal) -> A2AError:
-        if not self.roster.holds(principal):
+        if not self.token_cache.holds(principal):
             return Unauthenticated("the credential that opened this stream has ended")
         REFUSED["write_time"] += 1
         return TooSlow(f"Nothing of this stream was read for {self.write_s:g} s")
@@ -115,7 +115,7 @@ class Calls:
     def _look(self) -> None:
         late = time.monotonic() - self.write_s
         for reader in self.readers:
-            if reader.since is not None and (reader.since <= late or not self.roster.holds(reader.principal)):
+            if reader.since is not None and (reader.since <= late or not self.token_cache.holds(reader.principal)):
                 reader.limit.reschedule(0)
         self.timer = None
         if self.readers:

@@ -16,7 +16,7 @@ LOOK_S = 1.0
 """While somebody watches."""
 
 
-class Health(HealthServicer):
+class HealthService(HealthServicer):
     """The host ("") and its services stand and fall together.
 
     The servicer of grpcio-health-checking is not used: there a watcher that does not read makes all others wait.

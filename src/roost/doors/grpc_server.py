@@ -14,8 +14,8 @@ from grpc_reflection.v1alpha import reflection
 
 from roost.doors.grpc_calls import Calls, Strangers
 from roost.doors.grpc_errors import CLIENT_GONE
-from roost.doors.grpc_health import Health, Ready
-from roost.identity.roster import Roster
+from roost.doors.grpc_health import HealthService, Ready
+from roost.identity.token_cache import TokenCache
 
 log = logging.getLogger("roost.doors")
 library_log = logging.getLogger("grpc._cython.cygrpc")
@@ -38,7 +38,7 @@ class CannotListen(Exception):
     pass
 
 
-class Limits(NamedTuple):
+class GrpcLimits(NamedTuple):
     """As the settings of the same names."""
 
     max_body: int
@@ -90,11 +90,18 @@ class GrpcServer:
     """`shared`: other processes of this host listen on the same port."""
 
     def __init__(
-        self, host: str, port: int, limits: Limits, certificates: Certificates | None, roster: Roster, *, shared: bool
+        self,
+        host: str,
+        port: int,
+        limits: GrpcLimits,
+        certificates: Certificates | None,
+        token_cache: TokenCache,
+        *,
+        shared: bool,
     ) -> None:
         library_log.addFilter(_is_news)
         self.loop = asyncio.get_running_loop()
-        self.calls = Calls(limits.max_connections, limits.head_s, limits.write_s, roster)
+        self.calls = Calls(limits.max_connections, limits.head_s, limits.write_s, token_cache)
         self.server = grpc.aio.server(interceptors=[Strangers(limits.head_s)], options=_options(limits, shared))
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -108,13 +115,13 @@ class GrpcServer:
                 " another with --grpc, port 0 for any"
             ) from error
         self.place = f"{place.rpartition(':')[0]}:{self.port}"
-        self.health: Health | None = None
+        self.health: HealthService | None = None
         self.stopping: asyncio.Task[None] | None = None
 
     async def start(self, services: dict[str, grpc.GenericRpcHandler], ready: Ready) -> None:
         """With these, by name, and those that tell of them."""
         self.server.add_generic_rpc_handlers(tuple(services.values()))
-        self.health = Health(services, ready)
+        self.health = HealthService(services, ready)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
         reflection.enable_server_reflection((*services, HEALTH, reflection.SERVICE_NAME), self.server)
         await self.server.start()
@@ -143,7 +150,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], CLIENT_GONE)
 
 
-def _options(limits: Limits, shared: bool) -> list[tuple[str, Any]]:
+def _options(limits: GrpcLimits, shared: bool) -> list[tuple[str, Any]]:
     return [
         ("grpc.so_reuseport", int(shared)),
         ("grpc.max_receive_message_length", limits.max_body),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from roost.addresses import is_loopback
-from roost.doors.http import Head, Request, Response
+from roost.doors.http import Request, RequestHead, Response
 from roost.engine.hosted import Profile
 from roost.engine.tenancy import ENFORCED
 from roost.fleet.cards import extensions_of
@@ -85,7 +85,7 @@ class Guard:
             ],
         )
 
-    def check_near(self, request: Head) -> None:
+    def check_near(self, request: RequestHead) -> None:
         """It comes from this machine, or through a proxy that is trusted."""
         client = request.client
         if client is not None and client not in NEAR and not is_loopback(client) and not self._from_proxy(request):
@@ -122,7 +122,7 @@ class Guard:
                 " names it in --cors-origins"
             )
 
-    def _from_proxy(self, request: Head) -> bool:
+    def _from_proxy(self, request: RequestHead) -> bool:
         if request.client is None:
             return False
         try:
@@ -177,7 +177,7 @@ def admit(request: Request, profile: Profile, tenants: str) -> None:
     negotiate_extensions(request, profile, tenants)
 
 
-def negotiate_extensions(request: Head, profile: Profile, tenants: str) -> None:
+def negotiate_extensions(request: RequestHead, profile: Profile, tenants: str) -> None:
     """Activate what the client asks for and the agent has; refuse if a required one is missing."""
     asked = [uri for name in EXTENSIONS if name in request.headers for uri in request.header_list(name)]
     if not asked and not profile.extensions and tenants != ENFORCED:

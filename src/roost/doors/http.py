@@ -27,7 +27,7 @@ class ClientGone(Exception):
     """The client left before its request was read."""
 
 
-class Head:
+class RequestHead:
     """What a request says of itself before its body, at whichever door: its headers, and who is at the other end."""
 
     __slots__ = ("client", "extensions", "fields", "headers", "method", "peer", "route")
@@ -54,7 +54,7 @@ class Head:
         return [item.strip() for value in values for item in value.decode("latin-1").split(",") if item.strip()]
 
 
-class Request(Head):
+class Request(RequestHead):
     __slots__ = ("answer_headers", "path", "receive", "scope", "send", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, common: Headers = []) -> None:  # noqa: B006

@@ -66,7 +66,7 @@ async def serve(call: Call) -> None:
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         check_version(request)
         engine = call.context.engine
-        negotiate_extensions(request, engine.lane(call.agent).hosted.profile, engine.tenancy)
+        negotiate_extensions(request, engine.queue_of(call.agent).hosted.profile, engine.tenancy)
         found = METHODS.get(envelope.method)
         if found is None:
             is_old = envelope.method.startswith(("message/", "tasks/", "agent/"))

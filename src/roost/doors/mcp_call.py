@@ -22,10 +22,10 @@ from roost.doors.http import Request
 from roost.doors.mcp_arguments import AgentArguments, word
 from roost.doors.mcp_results import ANSWER, FORM
 from roost.engine import tenancy
-from roost.engine.answers import Stream
 from roost.engine.follower import Follower
 from roost.engine.hosted import Profile
-from roost.engine.live import Frame
+from roost.engine.live import StreamFrame
+from roost.engine.responses import TaskStream
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, InvalidParams, Unauthenticated, UnsupportedOperation
@@ -74,7 +74,7 @@ class AgentCall:
         self.given_up = False
         """The client has cancelled it."""
         self.task_id = ""
-        self.beginning: asyncio.Task[Stream] | None = None
+        self.beginning: asyncio.Task[TaskStream] | None = None
         """A message on its way in; nobody has its follower yet."""
 
     async def run(self, given: AgentArguments, params: mcp.CallToolRequestParams) -> Outcome:
@@ -105,7 +105,7 @@ class AgentCall:
             log.exception("a call of %s that its client gave up", self.agent)
 
     def check_credential(self) -> None:
-        if not self.context.access.roster.holds(self.principal):
+        if not self.context.access.token_cache.holds(self.principal):
             raise Unauthenticated("the credential of this call does not hold any more")
 
     # The work
@@ -140,7 +140,7 @@ class AgentCall:
             else:
                 return results.of_task(self.agent, await self._read())
 
-    async def _begin(self, message: Message) -> Stream:
+    async def _begin(self, message: Message) -> TaskStream:
         """What is given up on its way in is let in all the same: it may be on record already."""
         self.check_credential()
         request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(history_length=0))
@@ -151,7 +151,7 @@ class AgentCall:
         self._begun(stream)
         return stream
 
-    def _begun(self, stream: Stream) -> None:
+    def _begun(self, stream: TaskStream) -> None:
         if stream.opening.task is not None:
             self.task_id = decoder(Task)(stream.opening.task).id
 
@@ -215,7 +215,7 @@ class AgentCall:
             self.context.access.unwatch(stream.follower)
             self.engine.release(stream.follower)
 
-    async def _gone_on(self, task: Task) -> Stream | None:
+    async def _gone_on(self, task: Task) -> TaskStream | None:
         """The task's stream, if it is not over and does not wait where it did; without a follower at a new question."""
         stream = await self._subscribed()
         if stream is None or stream.follower is None:
@@ -226,7 +226,7 @@ class AgentCall:
         self.engine.release(stream.follower)
         return None if now.status == task.status else stream._replace(follower=None)
 
-    async def _subscribed(self) -> Stream | None:
+    async def _subscribed(self) -> TaskStream | None:
         self.check_credential()
         try:
             return await self.engine.subscribe(self.principal, self.agent, SubscribeToTaskRequest(id=self.task_id))
@@ -269,7 +269,7 @@ def _said(result: mcp.ElicitResult) -> str | None:
     return str(answer) if result.action == "accept" and answer not in (None, "") else None
 
 
-def _progress(frames: list[Frame]) -> str:
+def _progress(frames: list[StreamFrame]) -> str:
     """What a batch of events says, in short."""
     said: list[str] = []
     text = ""

@@ -41,7 +41,7 @@ logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.ERROR) 
 AppStatus.enable_automatic_graceful_drain = False  # it would cut off the last words; streams end with their sessions
 
 
-class Held(NamedTuple):
+class SessionRecord(NamedTuple):
     principal: str
     seen: float
 
@@ -67,7 +67,7 @@ class Sessions:
             max_sessions=MAX_SESSIONS,
             max_request_body_size=context.max_body,
         )
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, SessionRecord] = {}
         """Sessions by their id."""
         self.opening: dict[asyncio.Task[Any], str] = {}
         """Principals whose session is not there yet, by the request that opens it."""
@@ -158,7 +158,7 @@ class Sessions:
             if held is not None and held.principal == principal.name and request.status in (200, 404):
                 del self.held[session]
         elif session and (held is not None or len(self.held) < MAX_SESSIONS):
-            self.held[session] = Held(principal.name, time.monotonic())
+            self.held[session] = SessionRecord(principal.name, time.monotonic())
 
     def _cancelled(self, request: Request, principal: Principal, params: Any) -> None:
         """The SDK stops the call, as it does when a session ends: this is how the call knows which of them it is."""

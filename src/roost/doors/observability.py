@@ -11,11 +11,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from roost.doors.access import Access
+from roost.doors.connection_stats import REFUSED
 from roost.doors.http import Request, Response
 from roost.engine.engine import Engine
 from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
-from roost.identity.refusals import REFUSED
 from roost.protocol.codec import encode
 
 log = logging.getLogger("roost.doors")
@@ -77,7 +77,7 @@ class Observability:
             return Response(503, encode({"status": "not ready", "disk": "nearly full: no new tasks"}))
         if not self.engine.accepting:
             return Response(503, encode({"status": "not ready", "host": "shutting down"}))
-        agents = len(self.engine.runner.lanes)
+        agents = len(self.engine.runner.queues)
         return Response(200, encode({"status": "ready", "store": self.engine.store.name, "agents": agents}))
 
     async def metrics(self, request: Request) -> Response:
@@ -100,9 +100,9 @@ class Observability:
             tasks.add_metric([agent, state.removeprefix("TASK_STATE_").lower()], count)
         yield tasks
         running = GaugeMetricFamily("roost_runs", "Agent runs now", labels=["agent", "phase"])
-        for agent, lane in runner.lanes.items():
-            running.add_metric([agent, "running"], len(lane.running))
-            running.add_metric([agent, "waiting"], lane.waiting)
+        for agent, queue in runner.queues.items():
+            running.add_metric([agent, "running"], len(queue.running))
+            running.add_metric([agent, "waiting"], queue.waiting)
         yield running
         yield CounterMetricFamily("roost_entries", "Journal entries committed", value=stats.entries)
         yield CounterMetricFamily(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from roost.doors import admin, jsonrpc, mcp, rest, routes, sandbox, shapes
+from roost.doors import admin, jsonrpc, mcp, openapi_schemas, rest, routes, sandbox
 from roost.doors.a2a_03 import door as a2a_03
 from roost.doors.cards import CARD_PATH, JWKS_PATH, OLD_CARD_PATHS
 from roost.doors.catalog import CATALOG_PATH, MEDIA_TYPE
@@ -92,16 +92,16 @@ RESULTS: dict[str, type[Any] | None] = {
     "GetExtendedAgentCard": types.AgentCard,
 }
 ADMIN_RESULTS: dict[str, tuple[str, type[Any] | None]] = {
-    "list_tokens": ("200", shapes.TokenList),
-    "create_token": ("201", shapes.TokenMade),
-    "revoke_token": ("200", shapes.TokenShown),
-    "list_keys": ("200", shapes.KeyList),
-    "rotate_key": ("200", shapes.KeyShown),
+    "list_tokens": ("200", openapi_schemas.TokenList),
+    "create_token": ("201", openapi_schemas.TokenMade),
+    "revoke_token": ("200", openapi_schemas.TokenShown),
+    "list_keys": ("200", openapi_schemas.KeyList),
+    "rotate_key": ("200", openapi_schemas.KeyShown),
     "retire_key": ("204", None),
-    "list_audit": ("200", shapes.AuditLines),
+    "list_audit": ("200", openapi_schemas.AuditLines),
     "export_evidence": ("200", None),
-    "get_task": ("200", shapes.TaskShown),
-    "cancel_task": ("200", shapes.TaskShown),
+    "get_task": ("200", openapi_schemas.TaskShown),
+    "cancel_task": ("200", openapi_schemas.TaskShown),
 }
 _COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
 ADMIN_QUERIES: dict[str, dict[str, Schema]] = {
@@ -129,13 +129,13 @@ class HostAnswer(NamedTuple):
 
 
 CARD: dict[str, type[Any] | None] = {JSON: types.AgentCard, A2A: types.AgentCard}
-KEYS: dict[str, type[Any] | None] = {"application/jwk-set+json": shapes.KeySet}
-HEALTH: dict[str, type[Any] | None] = {JSON: shapes.Health}
+KEYS: dict[str, type[Any] | None] = {"application/jwk-set+json": openapi_schemas.KeySet}
+HEALTH: dict[str, type[Any] | None] = {JSON: openapi_schemas.HealthResponse}
 HOST_ANSWERS = {
-    "/": HostAnswer("GetIndex", {JSON: shapes.Index, "text/html": None}, "anyone"),
-    "/agents/": HostAnswer("GetDirectory", {JSON: shapes.Directory}, "anyone"),
+    "/": HostAnswer("GetIndex", {JSON: openapi_schemas.Index, "text/html": None}, "anyone"),
+    "/agents/": HostAnswer("GetDirectory", {JSON: openapi_schemas.DirectoryResponse}, "anyone"),
     "/openapi.json": HostAnswer("GetOpenAPI", {JSON: None}, "anyone"),
-    CATALOG_PATH: HostAnswer("GetCatalog", {MEDIA_TYPE: shapes.Catalog}, "anyone", more=("304",)),
+    CATALOG_PATH: HostAnswer("GetCatalog", {MEDIA_TYPE: openapi_schemas.Catalog}, "anyone", more=("304",)),
     CARD_PATH: HostAnswer("GetFleetCard", CARD, more=("304",)),
     routes.AGENT + CARD_PATH: HostAnswer("GetAgentCard", CARD, more=("304",)),
     **{path: HostAnswer(f"GetFleetCard03{n}", {JSON: None}, more=("304",)) for n, path in enumerate(OLD_CARD_PATHS)},
@@ -164,11 +164,11 @@ def document(base: str, version: str, asked: Asked) -> bytes:
         + [route.body for route in admin.ROUTES if route.body is not None]
         + [*OPENAI_RESULTS.values(), *[route.body for route in openai.ROUTES if route.body is not None]]
         + [
-            shapes.RestError,
-            shapes.SandboxError,
-            shapes.OldRestError,
-            shapes.RpcError,
-            shapes.Problem,
+            openapi_schemas.RestError,
+            openapi_schemas.SandboxError,
+            openapi_schemas.OldRestError,
+            openapi_schemas.RpcError,
+            openapi_schemas.ProblemDetails,
             openai_shapes.OpenAIError,
         ],
         list(dict.fromkeys(kind for kind in RESULTS.values() if kind is not None)),
@@ -258,7 +258,7 @@ def _json_rpc(secured: list[dict[str, list[str]]]) -> Schema:
     calls = {method: named(call_of(method)) for method in jsonrpc.METHODS}
     mapping = {method: call["$ref"] for method, call in calls.items()}
     call = {"oneOf": list(calls.values()), "discriminator": {"propertyName": "method", "mapping": mapping}}
-    result = {"oneOf": [named("RpcResult"), reference(shapes.RpcError)]}
+    result = {"oneOf": [named("RpcResult"), reference(openapi_schemas.RpcError)]}
     return {
         "operationId": "CallJSONRPC",
         "tags": ["A2A"],

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roost.agents.agent import ID
-from roost.doors import jsonrpc, shapes
+from roost.doors import jsonrpc, openapi_schemas
 from roost.doors.access import API_KEY_NAME
 from roost.doors.guard import SUPPORTED_VERSION
 from roost.doors.openai.shapes import OpenAIError
@@ -22,11 +22,11 @@ JSON, A2A, PROBLEM = "application/json", "application/a2a+json", "application/pr
 BINDING = (A2A, JSON)
 """What the HTTP+JSON binding speaks; the first unless Accept prefers the other."""
 FORMS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
-    "Rest": (shapes.RestError, BINDING),
-    "Sandbox": (shapes.SandboxError, BINDING),
-    "Old": (shapes.OldRestError, (JSON,)),
-    "Rpc": (shapes.RpcError, (JSON,)),
-    "Problem": (shapes.Problem, (PROBLEM,)),
+    "Rest": (openapi_schemas.RestError, BINDING),
+    "Sandbox": (openapi_schemas.SandboxError, BINDING),
+    "Old": (openapi_schemas.OldRestError, (JSON,)),
+    "Rpc": (openapi_schemas.RpcError, (JSON,)),
+    "Problem": (openapi_schemas.ProblemDetails, (PROBLEM,)),
     "OpenAI": (OpenAIError, (JSON,)),
 }
 ERRORS = ("400", "401", "403", "404", "409", "413", "422", "429", "502", "503")
@@ -190,7 +190,7 @@ def responses() -> dict[str, Schema]:
         for form, (kind, media_types) in FORMS.items()
         for status in ERRORS
     }
-    either = {"anyOf": [reference(shapes.SandboxError), reference(shapes.OldRestError)]}
+    either = {"anyOf": [reference(openapi_schemas.SandboxError), reference(openapi_schemas.OldRestError)]}
     for status in ERRORS:  # what is not the dialect's at its paths is answered as A2A 0.3 has it
         found[f"Sandbox{status}"]["content"][JSON] = {"schema": either}
     return found

@@ -14,9 +14,9 @@ from roost.doors.context import Context
 from roost.doors.protobuf import fitting, read, wire, within, written
 from roost.doors.rest import same_agent
 from roost.engine import push_configs
-from roost.engine.answers import Stream
 from roost.engine.follower import Follower
-from roost.engine.live import Frame, LiveTask
+from roost.engine.live import LiveTask, StreamFrame
+from roost.engine.responses import TaskStream
 from roost.protocol.errors import Unauthenticated, Unavailable, UnsupportedOperation
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import (
@@ -90,11 +90,11 @@ class Operations:
         request = _request(call, SubscribeToTaskRequest, params)
         return self._follow(call, self.engine.subscribe(call.principal, call.agent, request, call.last_event_id))
 
-    async def _sent(self, call: SdkCall, params: pb.SendMessageRequest) -> Stream:
+    async def _sent(self, call: SdkCall, params: pb.SendMessageRequest) -> TaskStream:
         request = await self._read(call, SendMessageRequest, params)
         return await self.engine.stream(call.principal, call.agent, request, call.head.extensions)
 
-    async def _follow(self, call: SdkCall, opened: Awaitable[Stream]) -> AsyncGenerator[bytes]:
+    async def _follow(self, call: SdkCall, opened: Awaitable[TaskStream]) -> AsyncGenerator[bytes]:
         """The opening, then what the follower brings while the caller's credential holds."""
         stream = await opened
         opening, follower, access = stream.opening, stream.follower, self.context.access
@@ -126,7 +126,7 @@ class Operations:
     async def _write(self, kind: type[Message], data: bytes) -> bytes:
         return wire(kind, data)
 
-    async def _responses(self, live: LiveTask, frames: list[Frame]) -> list[bytes]:
+    async def _responses(self, live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
         return shared_responses(live, frames)
 
     async def _push(self, call: SdkCall, kind: type[T], params: Message, operation: Callable[..., Awaitable[R]]) -> R:
@@ -163,7 +163,7 @@ _responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyD
 """The last ones of each task: a thousand readers at one place of a stream are given the same."""
 
 
-def shared_responses(live: LiveTask, frames: list[Frame]) -> list[bytes]:
+def shared_responses(live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
     if not frames:
         return []
     first, last = frames[0].seq, frames[-1].seq

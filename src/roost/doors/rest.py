@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from roost.doors.context import Context
 from roost.doors.guard import check_content_type
-from roost.doors.http import REPLAYED, Head, Request, Response, preferred_json, respond
+from roost.doors.http import REPLAYED, Request, RequestHead, Response, preferred_json, respond
 from roost.doors.sse import send_stream
 from roost.engine import push_configs
-from roost.engine.answers import Stream
+from roost.engine.responses import TaskStream
 from roost.identity.principal import Principal
 from roost.protocol.codec import convert, decode
 from roost.protocol.errors import InvalidParams
@@ -107,7 +107,7 @@ async def extended_card(call: Call) -> None:
     await _ok(call, await extended_card_of(call))
 
 
-async def serve_stream(call: Call, stream: Stream, prefix: bytes = b"", suffix: bytes = b"") -> None:
+async def serve_stream(call: Call, stream: TaskStream, prefix: bytes = b"", suffix: bytes = b"") -> None:
     """While the caller's credential holds."""
     context, follower = call.context, stream.follower
     if follower is not None:
@@ -124,7 +124,7 @@ async def extended_card_of(call: Call) -> bytes:
     return await context.cards.extended(context.base(call.request), call.agent, call.principal)
 
 
-def last_event_id(request: Head) -> int | None:
+def last_event_id(request: RequestHead) -> int | None:
     raw = request.headers.get(b"last-event-id")
     if raw is None:
         return None
@@ -133,7 +133,7 @@ def last_event_id(request: Head) -> int | None:
     return int(raw)
 
 
-def refuse_resume(request: Head) -> None:
+def refuse_resume(request: RequestHead) -> None:
     if b"last-event-id" in request.headers:
         raise InvalidParams(
             "message:stream would send the message again; resume with tasks/{id}:subscribe and Last-Event-ID",

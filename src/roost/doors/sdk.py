@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 
 from roost.doors.context import Context
 from roost.doors.errors import known
-from roost.doors.http import Head
+from roost.doors.http import RequestHead
 from roost.doors.operations import Operations
 from roost.identity.principal import Principal
 from roost.protocol.errors import DOMAIN, A2AError
@@ -36,7 +36,7 @@ CALL = "roost.call"
 class SdkCall:
     """One operation on one agent, for a caller who may call it."""
 
-    head: Head
+    head: RequestHead
     agent: str
     principal: Principal
     base: str
@@ -51,7 +51,7 @@ class SdkCall:
         return ServerCallContext(state={CALL: self}, tenant=self.agent, requested_extensions={*self.head.extensions})
 
 
-class Refusal(SdkError):
+class SdkRefusal(SdkError):
     """An error that the SDK has no class for; `error` is what it is."""
 
     def __init__(self, error: A2AError) -> None:
@@ -159,7 +159,7 @@ def _in_sdk_form(context: ServerCallContext) -> Iterator[SdkCall]:
         raise sdk_error(ours) from ours
 
 
-def ours(error: Exception, head: Head) -> A2AError:
+def ours(error: Exception, head: RequestHead) -> A2AError:
     """What an operation raised, as it was before it left."""
     cause = error.__cause__ if isinstance(error, SdkError) else error
     return known(cause or error, head)
@@ -168,7 +168,7 @@ def ours(error: Exception, head: Head) -> A2AError:
 def sdk_error(error: A2AError) -> SdkError:
     kind = A2A_REASON_TO_ERROR.get(error.reason) if error.domain == DOMAIN else None
     if kind is None:
-        return Refusal(error)
+        return SdkRefusal(error)
     fields = {"errors": [{"field": error.field, "message": error.message}]} if error.field is not None else None
     return kind(error.message, fields)
 

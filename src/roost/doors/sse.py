@@ -8,11 +8,11 @@ import time
 from weakref import WeakKeyDictionary
 
 from roost.doors.http import REPLAYED, Headers, Request
-from roost.engine.answers import Stream
 from roost.engine.engine import Engine
 from roost.engine.follower import Follower
-from roost.engine.live import Frame, LiveTask
+from roost.engine.live import LiveTask, StreamFrame
 from roost.engine.ports import StoreUnavailable
+from roost.engine.responses import TaskStream
 
 log = logging.getLogger("roost.doors")
 
@@ -52,7 +52,7 @@ class Heartbeat:
 
 
 async def send_stream(
-    request: Request, engine: Engine, heartbeat: Heartbeat, stream: Stream, prefix: bytes, suffix: bytes
+    request: Request, engine: Engine, heartbeat: Heartbeat, stream: TaskStream, prefix: bytes, suffix: bytes
 ) -> None:
     """`prefix` and `suffix` wrap each StreamResponse: empty for REST, a JSON-RPC envelope otherwise."""
     headers = [*HEADERS, *request.answer_headers]
@@ -95,7 +95,7 @@ _chunks: WeakKeyDictionary[LiveTask, tuple[int, int, bytes]] = WeakKeyDictionary
 """The last chunk of each task: a thousand readers at one place of a stream are sent the same bytes."""
 
 
-def _shared_chunk(live: LiveTask, frames: list[Frame]) -> bytes:
+def _shared_chunk(live: LiveTask, frames: list[StreamFrame]) -> bytes:
     if not frames:
         return b""
     first, last = frames[0].seq, frames[-1].seq
@@ -105,7 +105,7 @@ def _shared_chunk(live: LiveTask, frames: list[Frame]) -> bytes:
     return found[2]
 
 
-def _chunk(frames: list[Frame], prefix: bytes, suffix: bytes) -> bytes:
+def _chunk(frames: list[StreamFrame], prefix: bytes, suffix: bytes) -> bytes:
     return one_line(b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames]))
 
 

@@ -8,12 +8,12 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roost.engine import parcels
+from roost.engine import push_payloads
 from roost.engine.ids import now_us
-from roost.engine.moves import Hook, Moves
-from roost.engine.parcels import Parcel
 from roost.engine.ports import DeadLetter, Store
-from roost.engine.slots import Slots
+from roost.engine.push_cursors import Hook, PushCursors
+from roost.engine.push_payloads import PushPayload
+from roost.engine.push_slots import Slots
 from roost.engine.stats import Stats
 from roost.engine.webhook import Sender, Undeliverable, Webhook, opened
 from roost.identity.seal import Seal, WrongKey
@@ -56,7 +56,7 @@ class Delivery:
         seal: Seal,
         rules: PushRules,
         stats: Stats,
-        moves: Moves,
+        moves: PushCursors,
         drop: Callable[[Hook], None],
     ) -> None:
         self.store = store
@@ -131,12 +131,12 @@ class Delivery:
             for push in await self.store.read_pushes(hook.config.task_id)
         )
 
-    async def _pending(self, hook: Hook) -> list[Parcel]:
+    async def _pending(self, hook: Hook) -> list[PushPayload]:
         if self.rules.coalesce_s:
-            return await parcels.task_after(self.store, hook.config.task_id, hook.cursor)
-        return await parcels.entries_after(self.store, hook.config.task_id, hook.cursor, PAGE)
+            return await push_payloads.task_after(self.store, hook.config.task_id, hook.cursor)
+        return await push_payloads.entries_after(self.store, hook.config.task_id, hook.cursor, PAGE)
 
-    async def _call(self, webhook: Webhook, parcel: Parcel) -> Undeliverable | None:
+    async def _call(self, webhook: Webhook, parcel: PushPayload) -> Undeliverable | None:
         headers = webhook.headers(parcel.seq, parcel.body, now_us() // 1_000_000, self.rules.secret)
         try:
             status = await self.sender.post(webhook.config.url, headers, parcel.body)
@@ -144,14 +144,14 @@ class Delivery:
             return error
         return None if 200 <= status < 300 else Answered(status)
 
-    def _delivered(self, hook: Hook, parcel: Parcel) -> None:
+    def _delivered(self, hook: Hook, parcel: PushPayload) -> None:
         self.stats.pushes["delivered"] += 1
         hook.cursor, hook.settled = parcel.seq, parcel.settled
         hook.attempts = hook.buried = 0
         hook.error = ""
         self.moves.note(hook, hook.move(delay_s=0.0, keep=True))
 
-    async def _failed(self, hook: Hook, webhook: Webhook, parcel: Parcel, trouble: Undeliverable) -> float | None:
+    async def _failed(self, hook: Hook, webhook: Webhook, parcel: PushPayload, trouble: Undeliverable) -> float | None:
         """Try again later, or bury the entry and go on; a webhook that is gone, or takes nothing, is left alone."""
         self.stats.pushes["refused" if trouble.final else "failed"] += 1
         hook.attempts += 1
@@ -171,7 +171,7 @@ class Delivery:
             return None
         return delay if await self.moves.save(hook, hook.move(delay_s=delay, keep=True)) else None
 
-    async def _bury(self, hook: Hook, webhook: Webhook, parcel: Parcel) -> float | None:
+    async def _bury(self, hook: Hook, webhook: Webhook, parcel: PushPayload) -> float | None:
         config, attempts = hook.config, hook.attempts
         dead = DeadLetter(config.task_id, config.id, parcel.seq, attempts, hook.error, now_us() // 1000)
         hook.cursor, hook.settled = parcel.seq, parcel.settled

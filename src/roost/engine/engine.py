@@ -9,26 +9,26 @@ from functools import partial
 from typing import TypeVar
 
 from roost.engine import idempotency, listing, recovery
-from roost.engine.accepting import Repeated, accept
-from roost.engine.answers import Answer, Stream, Waiting, Watching
+from roost.engine.agent_queue import AgentQueue
 from roost.engine.committer import Committer
 from roost.engine.follower import SUBSCRIBE_ENDS, Follower
 from roost.engine.hosted import HostedAgent
-from roost.engine.idempotency import Rules
+from roost.engine.idempotency import IdempotencyRules
 from roost.engine.ids import now_us
-from roost.engine.keeping import Keeper, Keeping
-from roost.engine.lane import Lane
+from roost.engine.intake import Repeated, accept
 from roost.engine.leases import Lease
 from roost.engine.live import LiveTask
-from roost.engine.mirrors import Mirrors
 from roost.engine.ports import NewTask, Scope, Store, Stored, Wakes
 from roost.engine.push import Pusher
+from roost.engine.remote_tasks import RemoteTasks
+from roost.engine.responses import ResultWaiter, SendResult, StreamWaiter, TaskStream
+from roost.engine.retention import RetentionPolicy, RetentionSweeper
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
 from roost.engine.tenancy import OFF, confined
-from roost.engine.turnstile import Turnstile
 from roost.engine.views import split, task_bytes, trim_task, view
+from roost.engine.wake_throttle import WakeThrottle
 from roost.identity.principal import Principal
 from roost.identity.quotas import Meter, Quotas
 from roost.protocol.errors import (
@@ -77,17 +77,17 @@ class Engine:
         store: Store,
         worker: str,
         wakes: Wakes | None = None,
-        rules: Rules | None = None,
-        keeping: Keeping | None = None,
+        rules: IdempotencyRules | None = None,
+        keeping: RetentionPolicy | None = None,
         meter: Meter | None = None,
     ) -> None:
         self.store = store
         self.worker = worker
         self.wakes = wakes
-        self.rules = rules or Rules()
+        self.rules = rules or IdempotencyRules()
         self.meter = meter or Meter(Quotas({}))
         self.stats = Stats()
-        self.turnstile = Turnstile()
+        self.throttle = WakeThrottle()
         self.committer = Committer(store, self.stats, self._moved)
         self.runner = Runner(self, self.released)
         self.lives: dict[str, LiveTask] = {}
@@ -96,8 +96,8 @@ class Engine:
         """Keys of messages that are being accepted, with a future if a repeat waits for what comes of the first."""
         self.accepting = True
         self.lease = Lease(self)
-        self.mirrors = Mirrors(self)
-        self.keeper = Keeper(self, keeping or Keeping())
+        self.remote_tasks = RemoteTasks(self)
+        self.keeper = RetentionSweeper(self, keeping or RetentionPolicy())
         self.recovering: asyncio.Task[None] | None = None
         self.recovered = asyncio.Event()
         """What was left behind before the start has its turns; only then is it known who is first in a context."""
@@ -108,7 +108,7 @@ class Engine:
     async def start(self) -> None:
         self.committer.start()
         await self.lease.start()
-        await self.mirrors.start()
+        await self.remote_tasks.start()
         if self.pusher is not None:
             self.pusher.start()
         self.keeper.start()
@@ -137,7 +137,7 @@ class Engine:
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self.keeper.close()
-                await self.mirrors.close()
+                await self.remote_tasks.close()
                 await self.lease.close()
         except TimeoutError:
             log.error("the store does not answer: what this host ran is taken over when its lease is over")
@@ -169,11 +169,11 @@ class Engine:
 
     async def send(
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str] = ()
-    ) -> Answer:
+    ) -> SendResult:
         configuration = request.configuration
-        waiting = Waiting(self)
+        waiting = ResultWaiter(self)
         try:
-            await accept(self, principal, self.lane(agent), request, extensions, waiting)
+            await accept(self, principal, self.queue_of(agent), request, extensions, waiting)
         except Repeated as repeated:
             return await idempotency.answer_again(self, repeated.reserved, request)
         run, live = waiting.run, waiting.run.live
@@ -184,15 +184,15 @@ class Engine:
             if run.decision is not None:
                 reply = await self._decided(run)
                 if reply is not None:
-                    return Answer(None, reply)
+                    return SendResult(None, reply)
             if waiting.over or at_once:
-                return Answer(await live.read(lambda task, _: task_bytes(task, history)), None)
+                return SendResult(await live.read(lambda task, _: task_bytes(task, history)), None)
             body = await waiting.settled
-            return Answer(body if history is None else trim_task(body, history), None)
+            return SendResult(body if history is None else trim_task(body, history), None)
         except Moved:
             if not self.store.shared:
                 raise
-            return Answer(await self._elsewhere(live.new.id, accepted, history, at_once), None)
+            return SendResult(await self._elsewhere(live.new.id, accepted, history, at_once), None)
         finally:
             waiting.detach()
 
@@ -215,7 +215,7 @@ class Engine:
         extensions: Sequence[str] = (),
         *,
         counted: bool = True,
-    ) -> Stream:
+    ) -> TaskStream:
         """`counted`: the client is streamed to, and its quota of streams says whether it may be."""
         self._streaming(agent)
         begin = partial(self._stream, principal, agent, request, extensions)
@@ -225,11 +225,11 @@ class Engine:
 
     async def _stream(
         self, principal: Principal, agent: str, request: SendMessageRequest, extensions: Sequence[str]
-    ) -> Stream:
+    ) -> TaskStream:
         configuration = request.configuration
-        watching = Watching(self, None if configuration is None else configuration.history_length)
+        watching = StreamWaiter(self, None if configuration is None else configuration.history_length)
         try:
-            await accept(self, principal, self.lane(agent), request, extensions, watching)
+            await accept(self, principal, self.queue_of(agent), request, extensions, watching)
         except Repeated as repeated:
             return await idempotency.stream_again(self, repeated.reserved, request)
         if watching.run.decision is not None:
@@ -240,11 +240,11 @@ class Engine:
                 raise
             if reply is not None:
                 watching.detach()
-                return Stream(Answer(None, reply), None, None)
+                return TaskStream(SendResult(None, reply), None, None)
         return watching.stream
 
     async def get(self, principal: Principal, agent: str, request: GetTaskRequest) -> bytes:
-        self.lane(agent)
+        self.queue_of(agent)
         live = self.lives.get(request.id)
         if live is not None and self._current(live) and shows(live.new, live.hidden, principal, agent):
             return await live.read(lambda task, _: task_bytes(task, request.history_length))
@@ -254,7 +254,7 @@ class Engine:
         return await self._look(request.id, lambda task, _: task_bytes(task, request.history_length))
 
     async def list_tasks(self, principal: Principal, agent: str, request: ListTasksRequest) -> bytes:
-        self.lane(agent)
+        self.queue_of(agent)
         return await listing.list_tasks(self, Scope(principal.tenant, principal.owner, agent), request)
 
     async def cancel(self, principal: Principal, agent: str, request: CancelTaskRequest) -> bytes:
@@ -348,7 +348,7 @@ class Engine:
         last_event_id: int | None = None,
         *,
         counted: bool = True,
-    ) -> Stream:
+    ) -> TaskStream:
         self._streaming(agent)
         if not self.accepting:
             raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
@@ -359,7 +359,7 @@ class Engine:
         finally:
             self.unhold(live)
 
-    async def _subscribe(self, live: LiveTask, last_event_id: int | None) -> Stream:
+    async def _subscribe(self, live: LiveTask, last_event_id: int | None) -> TaskStream:
         if last_event_id is not None:
             return await recovery.resume_stream(self, live, last_event_id)
         if live.state in TERMINAL:
@@ -369,18 +369,18 @@ class Engine:
                 metadata={"taskId": live.new.id},
             )
 
-        def look(task: Task, seq: int) -> Stream:
+        def look(task: Task, seq: int) -> TaskStream:
             follower = self.follow(live, seq, SUBSCRIBE_ENDS)
-            return Stream(Answer(task_bytes(task), None), seq, follower)
+            return TaskStream(SendResult(task_bytes(task), None), seq, follower)
 
         return await live.read(look)
 
     def follow(self, live: LiveTask, position: int, ends: frozenset[TaskState]) -> Follower:
-        return Follower(live, self.store, self.stats, self.turnstile, position, ends)
+        return Follower(live, self.store, self.stats, self.throttle, position, ends)
 
     async def _placed(
-        self, principal: Principal, tenant: str, agent: str, begin: Callable[[], Awaitable[Stream]]
-    ) -> Stream:
+        self, principal: Principal, tenant: str, agent: str, begin: Callable[[], Awaitable[TaskStream]]
+    ) -> TaskStream:
         """A stream that counts among those of its caller, tenant and agent until it is released."""
         if self.meter.idle:
             return await begin()
@@ -402,11 +402,11 @@ class Engine:
             follower.place.leave()
         self.released(follower.live)
 
-    def lane(self, agent: str) -> Lane:
-        lane = self.runner.lanes.get(agent)
-        if lane is None:
+    def queue_of(self, agent: str) -> AgentQueue:
+        queue = self.runner.queues.get(agent)
+        if queue is None:
             raise AgentNotFound(f"There is no agent {agent!r} here; GET /agents/ lists those there are")
-        return lane
+        return queue
 
     async def _decided(self, run: Run) -> bytes | None:
         assert run.decision is not None
@@ -418,7 +418,7 @@ class Engine:
 
     async def find(self, principal: Principal, agent: str, task_id: str) -> LiveTask:
         """The live task, held until `unhold`; TaskNotFound to everyone whose task it is not."""
-        self.lane(agent)
+        self.queue_of(agent)
         live = self.lives.get(task_id)
         if live is None or not shows(live.new, live.hidden, principal, agent):
             await self._stored(principal, agent, task_id)
@@ -448,7 +448,7 @@ class Engine:
                 live.busy += 1
                 if not self._current(live):
                     try:
-                        await self.mirrors.refresh(live)
+                        await self.remote_tasks.refresh(live)
                     except BaseException:
                         self.unhold(live)
                         raise
@@ -501,7 +501,7 @@ class Engine:
             live.commit().add_done_callback(lambda _: self.released(live))
 
     def _streaming(self, agent: str) -> None:
-        if not self.lane(agent).hosted.profile.streaming:
+        if not self.queue_of(agent).hosted.profile.streaming:
             raise UnsupportedOperation("This agent does not stream; use message:send")
 
     @staticmethod

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from roost.engine.live import Frame, LiveTask
+from roost.engine.live import LiveTask, StreamFrame
 from roost.engine.ports import Journal
 from roost.engine.stats import Stats
-from roost.engine.turnstile import Turnstile
-from roost.identity.quotas import Place
+from roost.engine.wake_throttle import WakeThrottle
+from roost.identity.quotas import QuotaSlot
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
@@ -30,14 +30,14 @@ class Follower:
         live: LiveTask,
         journal: Journal,
         stats: Stats,
-        turnstile: Turnstile,
+        throttle: WakeThrottle,
         position: int,
         ends: frozenset[TaskState],
     ) -> None:
         self.live = live
         self.journal = journal
         self.stats = stats
-        self.turnstile = turnstile
+        self.throttle = throttle
         self.hurried = False
         """The last batch was not waited for: others come first."""
         self.position = position
@@ -45,12 +45,12 @@ class Follower:
         self.over = False
         self.waiter: asyncio.Future[bool] | None = None
         self.open = True
-        self.place: Place | None = None
+        self.place: QuotaSlot | None = None
         """Among the streams that may be open at the same time."""
         live.followers.append(self.wake)
         stats.streams += 1
 
-    async def batch(self) -> list[Frame] | None:
+    async def batch(self) -> list[StreamFrame] | None:
         """The next frames, [] when nudged for a sign of life, None at the end."""
         while not self.over and self.open:
             if self.position < self.live.shown_seq:
@@ -70,12 +70,12 @@ class Follower:
 
     async def _turn(self) -> None:
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.turnstile.admit(waiter)
+        self.throttle.admit(waiter)
         await waiter
 
     def wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():
-            self.turnstile.admit(self.waiter)
+            self.throttle.admit(self.waiter)
 
     def nudge(self) -> None:
         if self.waiter is not None and not self.waiter.done():
@@ -91,7 +91,7 @@ class Follower:
                 self.live.ring_bytes = 0
             self.wake()
 
-    async def _read(self) -> list[Frame]:
+    async def _read(self) -> list[StreamFrame]:
         ring = self.live.ring
         if ring and ring[0].seq <= self.position + 1:
             start = self.position + 1 - ring[0].seq
@@ -99,7 +99,7 @@ class Follower:
         else:
             stored = await self.journal.read_entries(self.live.new.id, self.position, PAGE, wire=True)
             frames = [
-                Frame(entry.seq, entry.data, _state(entry.data) if entry.kind == kinds.STATUS else None)
+                StreamFrame(entry.seq, entry.data, _state(entry.data) if entry.kind == kinds.STATUS else None)
                 for entry in stored
             ]
         for index, frame in enumerate(frames):

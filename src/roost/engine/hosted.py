@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from roost.engine.run import Run
 
 
-class Limits(NamedTuple):
+class AgentLimits(NamedTuple):
     concurrency: int = 1000
     """Runs of one agent at the same time."""
     queue: int = 10_000
@@ -62,7 +62,7 @@ class Profile(Struct, kw_only=True):
     """Call the agent again after a crash; otherwise the task ends FAILED."""
     announce: bool
     """The engine says WORKING when a run begins; otherwise the agent says so itself."""
-    limits: Limits
+    limits: AgentLimits
     schemes: tuple[str, ...] = ()
     """Credentials that this agent takes, of those that the host does; all of them by default."""
     extras: JSONObject = {}

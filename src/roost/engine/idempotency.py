@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from roost.engine import recovery
-from roost.engine.answers import Answer, Stream
 from roost.engine.follower import SEND_ENDS
 from roost.engine.ports import Reservation, Reserved, Scope
+from roost.engine.responses import SendResult, TaskStream
 from roost.engine.views import splice, split, task_bytes
 from roost.protocol import entries as kinds
 from roost.protocol.canonical import NotCanonical, jcs
@@ -38,7 +38,7 @@ _NOT_PLAIN = re.compile(rb"\d[.eE]|[\xf0-\xf4]")
 """Perhaps a fraction, or a character beyond the first plane: there RFC 8785 has rules of its own."""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class IdempotencyRules(msgspec.Struct, frozen=True):
     """`mode` is auto, always or asked: see the setting `idempotency`."""
 
     mode: str = "auto"
@@ -46,7 +46,9 @@ class Rules(msgspec.Struct, frozen=True):
     most: int = 100_000
 
 
-def reservation(rules: Rules, scope: Scope, request: SendMessageRequest, activated: bool) -> Reservation | None:
+def reservation(
+    rules: IdempotencyRules, scope: Scope, request: SendMessageRequest, activated: bool
+) -> Reservation | None:
     """What the message has to reserve; None if it is new whatever its id."""
     message_id = request.message.message_id
     if activated and (len(message_id) > MAX_MESSAGE_ID or not message_id.isprintable()):
@@ -102,7 +104,7 @@ def check(reserved: Reserved, asked: Reservation, message_id: str) -> None:
         )
 
 
-async def answer_again(engine: Engine, reserved: Reserved, request: SendMessageRequest) -> Answer:
+async def answer_again(engine: Engine, reserved: Reserved, request: SendMessageRequest) -> SendResult:
     """What the first send was answered with, or will be."""
     configuration = request.configuration
     history = None if configuration is None else configuration.history_length
@@ -110,17 +112,17 @@ async def answer_again(engine: Engine, reserved: Reserved, request: SendMessageR
     try:
         reply = await _direct(engine, live)
         if reply is not None:
-            return Answer(None, reply, True)
+            return SendResult(None, reply, True)
         at_once = configuration is not None and configuration.return_immediately
         seq = reserved.seq if at_once else await settled_after(engine, live, reserved.seq)
         task = await recovery.as_of(engine.store, live, seq)
         body = splice(*split(task)) if history is None and not at_once else task_bytes(task, history)
-        return Answer(body, None, True)
+        return SendResult(body, None, True)
     finally:
         engine.unhold(live)
 
 
-async def stream_again(engine: Engine, reserved: Reserved, request: SendMessageRequest) -> Stream:
+async def stream_again(engine: Engine, reserved: Reserved, request: SendMessageRequest) -> TaskStream:
     """The stream of the first send, from its beginning."""
     configuration = request.configuration
     history = None if configuration is None else configuration.history_length
@@ -128,10 +130,10 @@ async def stream_again(engine: Engine, reserved: Reserved, request: SendMessageR
     try:
         reply = await _direct(engine, live)
         if reply is not None:
-            return Stream(Answer(None, reply, True), None, None)
+            return TaskStream(SendResult(None, reply, True), None, None)
         task = await recovery.as_of(engine.store, live, reserved.seq)
-        opening = Answer(task_bytes(task, history), None, True)
-        return Stream(opening, reserved.seq, engine.follow(live, reserved.seq, SEND_ENDS))
+        opening = SendResult(task_bytes(task, history), None, True)
+        return TaskStream(opening, reserved.seq, engine.follow(live, reserved.seq, SEND_ENDS))
     finally:
         engine.unhold(live)
 

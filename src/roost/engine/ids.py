@@ -40,7 +40,7 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-class _Clock:
+class _TimestampCache:
     """Formatting a second once is enough."""
 
     def __init__(self) -> None:
@@ -54,5 +54,5 @@ class _Clock:
         return f"{self.text}.{rest // 1000:03d}Z"
 
 
-timestamp = _Clock().timestamp
+timestamp = _TimestampCache().timestamp
 """Microseconds as the specification writes time: UTC, milliseconds, Z."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from roost.engine.ids import timestamp
-from roost.engine.ports import Append, Head, NewTask, Position, PushConfig, Reservation, Snapshot, Stored, Update
+from roost.engine.ports import Append, NewTask, Position, PushConfig, Reservation, Snapshot, Stored, TaskHead, Update
 from roost.engine.tenancy import KEY as TENANT
 from roost.engine.views import splice, split
 from roost.protocol import entries as kinds
@@ -47,7 +47,7 @@ Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
 """What an entry does to the fold. A Part is appended to `output`."""
 
 
-class Frame(NamedTuple):
+class StreamFrame(NamedTuple):
     """A committed wire entry, as followers see it."""
 
     seq: int
@@ -95,7 +95,7 @@ class LiveTask:
     busy = 0
     """Runs and requests that need this object kept."""
 
-    def __init__(self, new: NewTask, head: Head, touch: Callable[[LiveTask], None]) -> None:
+    def __init__(self, new: NewTask, head: TaskHead, touch: Callable[[LiveTask], None]) -> None:
         self.new = new
         self.touch = touch
         self.status_ms = head.status_time
@@ -112,11 +112,11 @@ class LiveTask:
         self.readers: list[tuple[Callable[[Task, int], Any], asyncio.Future[Any]]] = []
         self.settled: list[asyncio.Future[bytes]] = []
         self.followers: list[Callable[[], None]] = []
-        self.ring: list[Frame] = []
+        self.ring: list[StreamFrame] = []
 
     @classmethod
     def begin(cls, new: NewTask, worker: str, hidden: bool, touch: Callable[[LiveTask], None]) -> LiveTask:
-        live = cls(new, Head(TaskState.SUBMITTED, new.created // 1000, worker, 1, hidden), touch)
+        live = cls(new, TaskHead(TaskState.SUBMITTED, new.created // 1000, worker, 1, hidden), touch)
         live.created = False
         return live
 
@@ -274,7 +274,7 @@ class LiveTask:
             self.head_moved = True
         if self.head_moved:
             state = self.state or TaskState.UNSPECIFIED
-            append.head = Head(state, self.status_ms, self.worker, self.fence, self.hidden)
+            append.head = TaskHead(state, self.status_ms, self.worker, self.fence, self.hidden)
             self.head_moved = False
         if self.reserve is not None or self.push is not None or self.goes_on or self.turn:
             append.reserve, append.push, append.goes_on, append.turn = (
@@ -377,7 +377,7 @@ class LiveTask:
     def _show(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.sub == 0:
-                self.ring.append(Frame(entry.seq, entry.data, self.flying_states.get(entry.seq)))
+                self.ring.append(StreamFrame(entry.seq, entry.data, self.flying_states.get(entry.seq)))
                 self.ring_bytes += len(entry.data)
         while self.ring and (len(self.ring) > RING_ENTRIES or self.ring_bytes > RING_BYTES):
             cut = len(self.ring) // 2 or 1
@@ -417,6 +417,6 @@ class LiveTask:
         return not (self.busy or self.followers or self.readers or awaited or self.dirty or self.in_flight)
 
 
-def _state(head: Head, task: Task) -> TaskState:
+def _state(head: TaskHead, task: Task) -> TaskState:
     """The fold's: it may be newer than the head. A direct exchange has no status of its own end."""
     return head.state if head.hidden or task.status.state is TaskState.UNSPECIFIED else task.status.state

@@ -35,7 +35,7 @@ class NewTask(NamedTuple):
     created: int
 
 
-class Head(NamedTuple):
+class TaskHead(NamedTuple):
     """The part of a task's row that moves with its status."""
 
     state: TaskState
@@ -122,7 +122,7 @@ class DeadLetter(NamedTuple):
     """Milliseconds."""
 
 
-class Move(NamedTuple):
+class CursorMove(NamedTuple):
     """What became of a delivery: the new place of a cursor, and when to go on."""
 
     task_id: str
@@ -147,7 +147,7 @@ class Append(Struct, array_like=True):
     """The fence that the writer holds; the append is refused if the row has another one."""
     entries: list[Entry]
     create: NewTask | None = None
-    head: Head | None = None
+    head: TaskHead | None = None
     snapshot: Snapshot | None = None
     reserve: Reservation | None = None
     """Refused alone, with Taken, if another append has it and it has not run out."""
@@ -163,7 +163,7 @@ class Stored(NamedTuple):
     """A task as the store has it."""
 
     new: NewTask
-    head: Head
+    head: TaskHead
     snapshot: Snapshot | None
 
 
@@ -179,7 +179,7 @@ class ListQuery(NamedTuple):
     artifacts: bool
 
 
-class Listed(NamedTuple):
+class TaskPage(NamedTuple):
     tasks: list[Stored]
     total: int
     """Exact up to COUNT_CAP and capped there."""
@@ -223,7 +223,7 @@ class Update(NamedTuple):
     """What a reader does not know yet, with the head as of the same moment."""
 
     task_id: str
-    head: Head
+    head: TaskHead
     entries: list[Entry]
 
 
@@ -250,7 +250,7 @@ class Tombstone(NamedTuple):
     """Milliseconds."""
 
 
-class Usage(NamedTuple):
+class UsageDelta(NamedTuple):
     """What came into a scope, or went."""
 
     tenant: str
@@ -261,7 +261,7 @@ class Usage(NamedTuple):
     """Bytes of entries and snapshots, as stats.size_of counts them."""
 
 
-class Kept(NamedTuple):
+class StoredUsage(NamedTuple):
     """An account of what is kept for a tenant, an owner or an agent, in all scopes that name it."""
 
     name: str
@@ -297,7 +297,7 @@ class Journal(Protocol):
     async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
         """For each task that there is: its head, and up to about `limit` entries after the position, in one read."""
 
-    async def list_tasks(self, query: ListQuery) -> Listed: ...
+    async def list_tasks(self, query: ListQuery) -> TaskPage: ...
 
     async def probe(self) -> None:
         """Prove that the store can write; raise StoreUnavailable with the reason."""
@@ -345,7 +345,7 @@ class Reservations(Protocol):
         """Forget those that ran out, and the oldest of more than `most`; how many."""
 
 
-class Cursors(Protocol):
+class PushConfigs(Protocol):
     """The webhooks of tasks. What is due and has no living holder is for anyone to hold."""
 
     async def put_push(self, config: PushConfig, worker: str) -> bool:
@@ -359,7 +359,7 @@ class Cursors(Protocol):
     async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
         """Take those that are due and whose holder is None or dead, the longest due first."""
 
-    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+    async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
         """All in one transaction; False for one that `worker` does not hold (deleted, replaced, taken over).
 
         One that comes to rest (delay_s None, not paused) although its task has wire entries after
@@ -388,7 +388,7 @@ class Records(Protocol):
     async def agents(self) -> list[str]:
         """Whose tasks there are or were, by name."""
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         """Delete up to `limit` terminal tasks of the agent, and leave tombstones; what went, by scope.
 
         Those whose status is older than `before_ms`, and the oldest beyond the `keep` newest. With
@@ -398,10 +398,10 @@ class Records(Protocol):
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None: ...
 
-    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+    async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:
         """Add to the accounts of each scope's tenant, owner and agent."""
 
-    async def usage(self) -> list[Kept]:
+    async def usage(self) -> list[StoredUsage]:
         """The accounts of all agents, by name."""
 
     async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:
@@ -490,7 +490,7 @@ class Checkpoints(Protocol):
         """All that is stored of a task, wherever it says that it belongs, in the order of (seq, sub)."""
 
 
-class Store(Journal, Leases, Reservations, Cursors, Records, Checkpoints, Identities, Protocol):
+class Store(Journal, Leases, Reservations, PushConfigs, Records, Checkpoints, Identities, Protocol):
     """All ports in one object, as every backend gives them."""
 
     name: str

@@ -19,8 +19,8 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 from roost.engine.delivery import Delivery, PushRules, jittered
-from roost.engine.moves import Hook, Moves
 from roost.engine.ports import Position, Push, PushConfig, Store, StoreUnavailable
+from roost.engine.push_cursors import Hook, PushCursors
 from roost.engine.stats import Stats
 from roost.engine.webhook import Sender
 from roost.identity.seal import Seal
@@ -58,7 +58,7 @@ class Pusher:
         self.seal = seal
         self.agents = agents
         self.stats = stats
-        self.moves = Moves(store, worker, self._drop)
+        self.moves = PushCursors(store, worker, self._drop)
         self.delivery = Delivery(store, sender, seal, rules, stats, self.moves, self._drop)
         self.held: dict[str, dict[str, Hook]] = {}
         """By task id and config id."""

@@ -8,12 +8,12 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from roost.engine.answers import Answer, Stream
+from roost.engine.agent_queue import AgentQueue
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.ids import now_us
-from roost.engine.lane import Lane
 from roost.engine.live import LiveTask
 from roost.engine.ports import Adopted, Journal, StoreUnavailable
+from roost.engine.responses import SendResult, TaskStream
 from roost.engine.run import Run
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
@@ -134,7 +134,7 @@ async def _find_strays(engine: Engine, begun: dict[str, Adopted]) -> None:
 
 async def _recover(engine: Engine, begun: dict[str, Adopted]) -> None:
     """`begun` are those that are ours already, but do not run yet."""
-    agents = list(engine.runner.lanes)
+    agents = list(engine.runner.queues)
     while agents and engine.accepting and engine.lease.held:
         adopted = await engine.store.adopt(engine.worker, agents, ORPHANS)
         begun.update({task.task_id: task for task in adopted})
@@ -149,8 +149,8 @@ async def _recover(engine: Engine, begun: dict[str, Adopted]) -> None:
             if isinstance(result, Ready):  # in the order of their acceptance: they may be turns of one context
                 if (
                     not engine.store.shared
-                ):  # there the store says whose turn it is, and the lane must not say otherwise
-                    _lane(engine, result.run).expect(result.run)
+                ):  # there the store says whose turn it is, and the queue must not say otherwise
+                    _queue_of(engine, result.run).expect(result.run)
                 loop.call_later(result.delay_s, _resubmit, engine, result.run)
         for result in results:
             if isinstance(result, BaseException):
@@ -189,8 +189,8 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
             return None  # someone has done something to it since
         live.fence = live.held_fence = adopted.fence
         live.worker = engine.worker
-        lane = engine.runner.lanes[live.new.scope.agent]
-        run = Run(live, lane.hosted, [])
+        queue = engine.runner.queues[live.new.scope.agent]
+        run = Run(live, queue.hosted, [])
         run.has_turn = not engine.store.shared
         attempts = await prepare(engine.store, run)
         if live.hidden:
@@ -200,10 +200,10 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
         if live.state not in ACTIVE:
             return None  # a cancel was faster
         engine.stats.adopted["handed over" if adopted.handed_over else "worker lost"] += 1
-        if attempts >= (MAX_ATTEMPTS if lane.hosted.profile.resume else 1):
+        if attempts >= (MAX_ATTEMPTS if queue.hosted.profile.resume else 1):
             _interrupted(run, attempts)
             return None
-        if lane.hosted.profile.resume:
+        if queue.hosted.profile.resume:
             await _replace_unrecorded(engine.store, run)
             if not adopted.handed_over:
                 live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(attempts + 1, engine.worker))
@@ -216,21 +216,21 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
         engine.unhold(live)
 
 
-def _lane(engine: Engine, run: Run) -> Lane:
-    return engine.runner.lanes[run.live.new.scope.agent]
+def _queue_of(engine: Engine, run: Run) -> AgentQueue:
+    return engine.runner.queues[run.live.new.scope.agent]
 
 
 def _resubmit(engine: Engine, run: Run) -> None:
-    live, lane = run.live, _lane(engine, run)
+    live, queue = run.live, _queue_of(engine, run)
     if (
         engine.accepting
         and engine.owns(live)
         and not live.lost
         and live.state in (TaskState.SUBMITTED, TaskState.WORKING)
     ):
-        engine.runner.submit(lane, run)
+        engine.runner.submit(queue, run)
     else:
-        lane.forget(run)
+        queue.forget(run)
     engine.unhold(live)
 
 
@@ -259,7 +259,7 @@ async def _replace_unrecorded(journal: Journal, run: Run) -> None:
     run.base = {artifact_id: known.get(artifact_id) for artifact_id in touched}
 
 
-async def resume_stream(engine: Engine, live: LiveTask, last: int) -> Stream:
+async def resume_stream(engine: Engine, live: LiveTask, last: int) -> TaskStream:
     """The Task as of entry `last`, then the entries after it, on a terminal task too."""
     shown = await live.read(lambda _, seq: seq)
     if not 1 <= last <= shown:
@@ -267,7 +267,7 @@ async def resume_stream(engine: Engine, live: LiveTask, last: int) -> Stream:
             f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"
         )
     task = await as_of(engine.store, live, last)
-    return Stream(Answer(task_bytes(task), None), None, engine.follow(live, last, SUBSCRIBE_ENDS))
+    return TaskStream(SendResult(task_bytes(task), None), None, engine.follow(live, last, SUBSCRIBE_ENDS))
 
 
 async def as_of(journal: Journal, live: LiveTask, last: int) -> Task:

@@ -18,7 +18,7 @@ from roost.engine import steps
 from roost.engine.hosted import HostedAgent
 from roost.engine.ids import new_id, now_us
 from roost.engine.live import OUTPUT, LiveTask
-from roost.identity.quotas import Place
+from roost.identity.quotas import QuotaSlot
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Entry, Received, StepRecord
@@ -76,7 +76,7 @@ class Run:
     """Waits for the turn."""
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
-    place: Place | None = None
+    place: QuotaSlot | None = None
     """Among the tasks that its principal, tenant and agent may have at the same time; left when it ends."""
 
     def __init__(self, live: LiveTask, hosted: HostedAgent, received: list[Received]) -> None:

@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from roost.engine.agent_queue import AgentQueue
 from roost.engine.hosted import HostedAgent
 from roost.engine.ids import new_id, now_us
-from roost.engine.lane import Lane
 from roost.engine.live import IllegalTransition, LiveTask
 from roost.engine.ports import StoreUnavailable
 from roost.engine.run import Run, Unwind
@@ -35,8 +35,8 @@ class Runner:
     def __init__(self, engine: Engine, released: Callable[[LiveTask], None]) -> None:
         self.engine = engine
         self.released = released
-        self.lanes: dict[str, Lane] = {}
-        self.runs: dict[str, tuple[Lane, Run]] = {}
+        self.queues: dict[str, AgentQueue] = {}
+        self.runs: dict[str, tuple[AgentQueue, Run]] = {}
         """By task id: every run that is running or waits."""
         self.draining = False
         """Nothing more begins."""
@@ -44,23 +44,23 @@ class Runner:
         """What runs is stopped, and left to others."""
 
     def add(self, hosted: HostedAgent) -> None:
-        self.lanes[hosted.profile.id] = Lane(hosted, self._launch)
+        self.queues[hosted.profile.id] = AgentQueue(hosted, self._launch)
 
-    def submit(self, lane: Lane, run: Run) -> None:
+    def submit(self, queue: AgentQueue, run: Run) -> None:
         run.live.busy += 1
-        self.runs[run.live.new.id] = (lane, run)
+        self.runs[run.live.new.id] = (queue, run)
         meter, scope = self.engine.meter, run.live.new.scope
         if run.place is None and not meter.idle:
             principal = "" if scope.owner == WHOLE_TENANT else scope.owner
             run.place = meter.resume_task(principal, scope.tenant, scope.agent)
         if run.has_turn or run.hosted.profile.parallel:
-            lane.submit(run)
+            queue.submit(run)
         else:
-            lane.waiting += 1
-            run.queueing = asyncio.get_running_loop().create_task(self._queue(lane, run))
-            run.queueing.add_done_callback(lambda _: lane.left_queue())
+            queue.waiting += 1
+            run.queueing = asyncio.get_running_loop().create_task(self._await_turn(queue, run))
+            run.queueing.add_done_callback(lambda _: queue.left_queue())
 
-    async def _queue(self, lane: Lane, run: Run) -> None:
+    async def _await_turn(self, queue: AgentQueue, run: Run) -> None:
         """Wait for the turn of the task in its context, among all hosts."""
         delay = TURN_S
         await self.engine.recovered.wait()
@@ -73,7 +73,7 @@ class Runner:
                 if before is None:
                     run.has_turn = True
                     run.queueing = None
-                    lane.submit(run)
+                    queue.submit(run)
                     return
             await asyncio.sleep(delay)
             delay = min(delay * 1.5, TURN_MAX_S)
@@ -85,7 +85,7 @@ class Runner:
         found = self.runs.get(task_id)
         if found is None:
             return False
-        lane, run = found
+        queue, run = found
         if run.cancelled:
             return True
         run.cancelled = True
@@ -94,7 +94,7 @@ class Runner:
             self._finish(run, TaskState.CANCELED)
             self._release(run)
             return True
-        if lane.withdraw(run):
+        if queue.withdraw(run):
             self._finish(run, TaskState.CANCELED)
             self._release(run)
             return True
@@ -112,12 +112,12 @@ class Runner:
 
     def abandon(self) -> None:
         """All that runs is another's now."""
-        for lane, run in list(self.runs.values()):
+        for queue, run in list(self.runs.values()):
             run.dead = True
             if run.queueing is not None:
                 run.queueing.cancel()  # and it is released here: nobody else does
                 self._release(run)
-            elif lane.withdraw(run):
+            elif queue.withdraw(run):
                 self._release(run)
             elif run.task is not None:
                 run.task.cancel()
@@ -139,12 +139,12 @@ class Runner:
             run.dead = True
         return lives
 
-    def _launch(self, lane: Lane, run: Run) -> None:
+    def _launch(self, queue: AgentQueue, run: Run) -> None:
         if self.draining:
             return  # it stays in the journal, for the next host
-        run.task = asyncio.get_running_loop().create_task(self._serve(lane, run))
+        run.task = asyncio.get_running_loop().create_task(self._serve(queue, run))
 
-    async def _serve(self, lane: Lane, run: Run) -> None:
+    async def _serve(self, queue: AgentQueue, run: Run) -> None:
         watch = self._watch(run)
         try:
             await self._begin(run)
@@ -164,7 +164,7 @@ class Runner:
             if run.decision is not None and not run.decision.done():
                 run.decide_task()
             run.dead = True
-            lane.ended(run)
+            queue.ended(run)
             self._release(run)
 
     async def _begin(self, run: Run) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from roost.engine.ports import Append, Kept, Scope, Usage
+from roost.engine.ports import Append, Scope, StoredUsage, UsageDelta
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -36,7 +36,7 @@ class Stats:
 
         self.written: dict[Scope, list[int]] = {}
         """Tasks made and bytes written that the store's accounts do not have yet."""
-        self.kept: list[Kept] = []
+        self.kept: list[StoredUsage] = []
         """What the store keeps, by agent, as of the last look."""
         self.oldest_ms: int | None = None
         self.adopted = {"handed over": 0, "worker lost": 0}
@@ -70,10 +70,10 @@ def size_of(append: Append) -> int:
     return len(encode(append.entries)) + (0 if snapshot is None else len(snapshot.body) + len(snapshot.artifacts))
 
 
-def summed(usages: Iterable[Usage]) -> list[Usage]:
+def summed(usages: Iterable[UsageDelta]) -> list[UsageDelta]:
     """Each scope once, in their order."""
     sums: dict[Scope, tuple[int, int]] = {}
     for *scope, tasks, size in usages:
         before = sums.get(Scope(*scope), (0, 0))
         sums[Scope(*scope)] = (before[0] + tasks, before[1] + size)
-    return [Usage(*scope, *sums[scope]) for scope in sorted(sums)]
+    return [UsageDelta(*scope, *sums[scope]) for scope in sorted(sums)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from roost._version import VERSION
 from roost.evidence.adapter_fields import discovery_of, handoff_of, normalized, read_float, read_int, rfc3339_utc
-from roost.evidence.errors import EvidenceError, Kind, measurement
+from roost.evidence.errors import ErrorKind, EvidenceError, measurement
 from roost.evidence.events import JSON, PRODUCER, Raw, raw_of
 from roost.evidence.raw import Keep
 from roost.evidence.reading import check_shape, check_size, containers, parse
@@ -38,14 +38,14 @@ class Mode(enum.StrEnum):
     LENIENT = "lenient"
 
 
-class Options(NamedTuple):
+class AdapterOptions(NamedTuple):
     mode: Mode = Mode.STRICT
     max_payload_bytes: int | None = None
     max_json_depth: int | None = None
     max_array_length: int | None = None
 
 
-STRICT = Options()
+STRICT = AdapterOptions()
 
 
 class Batch(NamedTuple):
@@ -70,7 +70,7 @@ def convert(
     payload: bytes,
     media_type: str = JSON,
     version: str | None = None,
-    options: Options = STRICT,
+    options: AdapterOptions = STRICT,
     keep: Keep = raw_of,
 ) -> Batch:
     """`version` counts where the packet has none. EvidenceError in the order of the contract's table."""
@@ -107,7 +107,7 @@ class _Packet:
         if "id" not in self.agent:
             raise measurement("missing required field: agent.id")
         if self.mapped is None:
-            raise EvidenceError(Kind.LOSSINESS, "unsupported event_type in strict mode")
+            raise EvidenceError(ErrorKind.LOSSINESS, "unsupported event_type in strict mode")
         if self.mapped.startswith("task.") and "id" not in self.task:
             raise measurement("missing required field: task.id")
         if self.mapped == "artifact.shared" and "id" not in self.artifact:
@@ -198,7 +198,7 @@ def _supported(packet: Mapping[str, Any], hint: str | None) -> str:
         raise measurement("missing required field: version")
     numbers = [_number(part) for part in version.split(".")[:2]]
     if len(numbers) < 2 or numbers[0] != 0 or numbers[1] is None or numbers[1] < 2:
-        raise EvidenceError(Kind.UNSUPPORTED_VERSION, f"unsupported A2A version: {version}")
+        raise EvidenceError(ErrorKind.UNSUPPORTED_VERSION, f"unsupported A2A version: {version}")
     return version
 
 

@@ -42,7 +42,7 @@ GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 """No name, no time, no system: what gzip says beside the data."""
 
 
-class Limits(Struct, frozen=True):
+class BundleLimits(Struct, frozen=True):
     """What a bundle may be without being asked for more."""
 
     size: int = 100 << 20
@@ -52,7 +52,7 @@ class Limits(Struct, frozen=True):
     """Bytes out of one byte in."""
 
 
-class Member(Struct):
+class BundleMember(Struct):
     name: str
     sha256: str
     size: int
@@ -92,7 +92,7 @@ class Manifest(Struct, forbid_unknown_fields=True):
     """What is left out, with a digest in its place."""
     roots: Roots
     counts: Counts
-    members: list[Member]
+    members: list[BundleMember]
 
 
 REDACTED = ["events.event.data", "events.raw", "tasks.owner", "tasks.tenant", "tombstones.owner", "tombstones.tenant"]

@@ -13,15 +13,15 @@ from itertools import groupby, pairwise
 import msgspec
 from msgspec import Struct
 
+from roost.engine.checkpoint_leaves import scope_digest
 from roost.engine.ids import timestamp
-from roost.engine.leaves import scope_digest
 from roost.engine.ports import PRUNED, Checkpoint, Leaf, Scope, Store, Tombstone
 from roost.evidence.checkpoint import BIG, BadCheckpoint, Statement, leaf_line, leaves_in, read_statement, signer_of
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.keys import BadSignature, UnknownKey
 from roost.evidence.verify_events import CHANGED, OUT_OF_ORDER
-from roost.evidence.verify_faults import Fault, Faults
-from roost.identity.verifying import Jwk
+from roost.evidence.verify_faults import BundleFault, Faults
+from roost.identity.card_verification import Jwk
 from roost.protocol.entries import NO_CHAIN, Entry, link
 
 PAGE = 500
@@ -59,7 +59,7 @@ class Audit(Struct):
     signers: list[str]
     unknown: list[str]
     """Checkpoints from the held one on whose key is not at hand: whose word they are, is not known."""
-    faults: list[Fault]
+    faults: list[BundleFault]
     more: int
 
     @property

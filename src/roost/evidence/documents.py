@@ -7,8 +7,21 @@ from typing import Any, NamedTuple
 
 from roost.evidence import shapes_03 as v03
 from roost.evidence.numbers import Numeral
-from roost.evidence.pointers import Named, Place, below
-from roost.evidence.schema import ABSENT, NOTHING, NUMBER, TEXT, Free, Leaf, Many, Member, Node, Shape, node_of, shape
+from roost.evidence.pointers import NamedPointers, Place, below
+from roost.evidence.schema import (
+    ABSENT,
+    NOTHING,
+    NUMBER,
+    TEXT,
+    Free,
+    Many,
+    MemberSchema,
+    Node,
+    ObjectSchema,
+    ValueSchema,
+    node_of,
+    shape,
+)
 from roost.protocol import types as v10
 
 V03, V10 = "0.3", "1.0"
@@ -60,7 +73,7 @@ UNKNOWN = "unknown"
 
 _SEND_MEMBERS = ("configuration", "metadata", "tenant")
 _DASHED = {member: kind for kind, member in KINDS_03.items()}
-_HEAD = shape(jsonrpc=TEXT, id=Leaf((str, int, float, Numeral)), method=TEXT)
+_HEAD = shape(jsonrpc=TEXT, id=ValueSchema((str, int, float, Numeral)), method=TEXT)
 _ERROR = shape(code=NUMBER, message=TEXT, status=TEXT, data=Free(), details=Free())
 
 
@@ -82,13 +95,13 @@ class Document(NamedTuple):
     """Of a StreamResponse: which it has. One is right."""
 
 
-class Kept(NamedTuple):
+class NamedValue(NamedTuple):
     """A value that has a name of its own in the content."""
 
     name: str
     node: Node
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         taken = self.node.take(value, at, unmapped)
         return {} if taken is ABSENT else {self.name: taken}
 
@@ -99,7 +112,7 @@ class Rpc(NamedTuple):
     member: str
     node: Node
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         head = {name: item for name, item in value.items() if name in _HEAD.members}
         content = {"rpc": _HEAD.take(head, at, unmapped)}
         for name, item in value.items():
@@ -119,14 +132,16 @@ def recognized(value: Any) -> Document | None:
     if "method" in value:
         return _request(value["method"])
     if isinstance(value.get("error"), dict):
-        return Document("jsonrpc-response", UNKNOWN, lambda _: Rpc("error", Kept("error", _ERROR)))
+        return Document("jsonrpc-response", UNKNOWN, lambda _: Rpc("error", NamedValue("error", _ERROR)))
     return _response(value["result"]) if "result" in value else None
 
 
 def _plain(value: Mapping[str, Any]) -> Document | None:
     member = KINDS_03.get(value["kind"]) if isinstance(value.get("kind"), str) else _bare(value)
     if member is not None:
-        return Document(_DASHED[member], _told(member, value), lambda v: Kept(member, NODES[v, member]), needs=member)
+        return Document(
+            _DASHED[member], _told(member, value), lambda v: NamedValue(member, NODES[v, member]), needs=member
+        )
     wrapped = next((name for name in value if name in MEMBERS and isinstance(value[name], dict)), None)
     if wrapped is not None:
         return _wrapped(MEMBERS[wrapped], value, value[wrapped])
@@ -134,11 +149,11 @@ def _plain(value: Mapping[str, Any]) -> Document | None:
         return Document("error", UNKNOWN, lambda _: shape(error=_ERROR))
     if _is_card(value):
         version = V10 if "supportedInterfaces" in value or "supported_interfaces" in value else V03
-        return Document("agent-card", version, lambda v: Kept("card", NODES[v, "card"]), card=value)
+        return Document("agent-card", version, lambda v: NamedValue("card", NODES[v, "card"]), card=value)
     if isinstance(value.get("tasks"), list):
-        return Document("task-list", V10, lambda _: Kept("list", node_of(v10.ListTasksResponse)))
+        return Document("task-list", V10, lambda _: NamedValue("list", node_of(v10.ListTasksResponse)))
     push = _push(value)
-    return push and Document("push-config", push[0], lambda _: Kept("pushConfig", push[1]), task="taskId")
+    return push and Document("push-config", push[0], lambda _: NamedValue("pushConfig", push[1]), task="taskId")
 
 
 def _wrapped(member: str, value: Mapping[str, Any], inner: Mapping[str, Any]) -> Document:
@@ -146,12 +161,12 @@ def _wrapped(member: str, value: Mapping[str, Any], inner: Mapping[str, Any]) ->
     version = _told(member, inner)
     by_user = inner.get("role") in ("user", "ROLE_USER")
     if member == "message" and (by_user or any(name in value for name in _SEND_MEMBERS)):
-        return Document("send-request", version, lambda v: Kept("request", NODES[v, "send"]), needs="message")
+        return Document("send-request", version, lambda v: NamedValue("request", NODES[v, "send"]), needs="message")
     members = MEMBERS.items()
     return Document(
         "stream-response",
         version,
-        lambda v: Shape({name: Member(kept, NODES[v, kept]) for name, kept in members}),
+        lambda v: ObjectSchema({name: MemberSchema(kept, NODES[v, kept]) for name, kept in members}),
         members=tuple(sorted({kept for name, kept in members if value.get(name) is not None})),
     )
 
@@ -161,11 +176,11 @@ def _request(method: Any) -> Document | None:
         return None
     version = V03 if method in v03.METHODS else V10
     params = v03.METHODS[method] if version == V03 else node_of(METHODS_10[method])
-    assert isinstance(params, Shape)
+    assert isinstance(params, ObjectSchema)
     task = next((name for name in ("taskId", "id") if name in params.members), "")
     needs = "message" if params in (NODES[V03, "send"], NODES[V10, "send"]) else ""
     return Document(
-        "jsonrpc-request", version, lambda _: Rpc("params", Kept("request", params)), needs=needs, task=task
+        "jsonrpc-request", version, lambda _: Rpc("params", NamedValue("request", params)), needs=needs, task=task
     )
 
 
@@ -183,7 +198,7 @@ def _response(result: Any) -> Document | None:
             members=inner.members,
         )
     kept = _other_result(result)
-    return kept and Document("jsonrpc-response", kept[0], lambda _: Rpc("result", Kept("result", kept[1])))
+    return kept and Document("jsonrpc-response", kept[0], lambda _: Rpc("result", NamedValue("result", kept[1])))
 
 
 def _other_result(result: Any) -> tuple[str, Node] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Kind(enum.StrEnum):
+class ErrorKind(enum.StrEnum):
     MEASUREMENT = "measurement"
     """The input cannot be read, or lacks what it must have."""
     INFRASTRUCTURE = "infrastructure"
@@ -16,7 +16,7 @@ class Kind(enum.StrEnum):
 
 
 class EvidenceError(Exception):
-    def __init__(self, kind: Kind, message: str) -> None:
+    def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
@@ -26,4 +26,4 @@ class EvidenceError(Exception):
 
 
 def measurement(message: str) -> EvidenceError:
-    return EvidenceError(Kind.MEASUREMENT, message)
+    return EvidenceError(ErrorKind.MEASUREMENT, message)

@@ -25,7 +25,7 @@ from roost.engine.ports import NewTask
 from roost.evidence.claims import NO_DISCOVERY, NO_HANDOFF, NO_SIGNATURE, Claims, handoff, reference
 from roost.evidence.errors import measurement
 from roost.evidence.numbers import mended
-from roost.evidence.pointers import Named
+from roost.evidence.pointers import NamedPointers
 from roost.protocol import entries as kinds
 from roost.protocol.canonical import NotCanonical, jcs, read_json
 from roost.protocol.codec import encode
@@ -58,7 +58,7 @@ _MEMBERS = {kinds.MESSAGE: "received", kinds.STEP: "step", kinds.ATTEMPT: "attem
 """What the record of an internal entry is called in the content; a wire entry is a StreamResponse and has its own."""
 
 
-class Event(NamedTuple):
+class EvidenceEvent(NamedTuple):
     type: str
     subject: str
     run: str
@@ -132,9 +132,9 @@ class Data(NamedTuple):
     refs: Mapping[str, Mapping[str, Any]]
     content: Any
     claims: Claims
-    synthetic: Named
+    synthetic: NamedPointers
     """What was put there by us."""
-    unmapped: Named
+    unmapped: NamedPointers
     """What is in the input and not in the content."""
     raw: Raw
 
@@ -188,7 +188,7 @@ def _small(value: Mapping[str, Any]) -> bytes:
     return _usual.get(id(value)) or jcs(value)
 
 
-def _form(content: Any, canonical: Canonical, synthetic: Named) -> bytes:
+def _form(content: Any, canonical: Canonical, synthetic: NamedPointers) -> bytes:
     try:
         written = canonical(content)
         doubtful = _LONG_NUMBER.search(written) is not None
@@ -197,7 +197,7 @@ def _form(content: Any, canonical: Canonical, synthetic: Named) -> bytes:
     return canonical(mended(content, "/data/content", synthetic)) if doubtful else written
 
 
-def _named(found: Named) -> bytes:
+def _named(found: NamedPointers) -> bytes:
     return jcs(found.plain()) if found.count else _NONE
 
 
@@ -215,7 +215,7 @@ def _refs(refs: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 _BOOL = (b"false", b"true")
-_NONE = jcs(Named().plain())
+_NONE = jcs(NamedPointers().plain())
 _PRODUCED = b'"assayproducer":%b,"assayproducerversion":%b,' % (text(PRODUCER), text(VERSION))
 _SOURCED = b'"source":%b,"specversion":"1.0",' % text(SOURCE)
 _usual = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNATURE)}
@@ -223,18 +223,18 @@ _usual = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNA
 
 def journal_events(
     task: NewTask, entries: Iterable[Entry], first: int = 0, canonical: Canonical = jcs
-) -> Iterator[Event]:
+) -> Iterator[EvidenceEvent]:
     """Each entry of a task's journal as an event, in their order; holds one at a time.
 
     `first` is the sequence number of the first of them: how many entries of the task were told before. `canonical`
     writes RFC 8785, and raises NotCanonical for what has no such form.
     EvidenceError for an entry that is not as a host writes it.
     """
-    teller = Teller(task, canonical)
+    teller = EventBuilder(task, canonical)
     return (teller.event(entry, seq) for seq, entry in enumerate(entries, first))
 
 
-class Teller:
+class EventBuilder:
     """Tells the entries of one task: what they have in common is written once."""
 
     def __init__(self, task: NewTask, canonical: Canonical = jcs) -> None:
@@ -245,11 +245,11 @@ class Teller:
         self.context = _ref("context", reference(task.context_id))
         self.named = _ref("task", reference(task.id))
 
-    def event(self, entry: Entry, seq: int) -> Event:
+    def event(self, entry: Entry, seq: int) -> EvidenceEvent:
         """`seq`: how many entries of the task were told before it."""
         task = self.task
         data = self._data(entry)
-        return Event(TYPE + NAMES[entry.kind], task.id, self.run, seq, _entry_time(task, entry), data)
+        return EvidenceEvent(TYPE + NAMES[entry.kind], task.id, self.run, seq, _entry_time(task, entry), data)
 
     def _data(self, entry: Entry) -> bytes:
         content = _content(self.task, entry)
@@ -263,7 +263,7 @@ class Teller:
             message = record["message"] if entry.kind == kinds.MESSAGE else record
             told = handoff(message, record.get("metadata"))
             refs = (self.agent, self.context, _ref("message", reference(message["messageId"])), self.named)
-        synthetic = Named()
+        synthetic = NamedPointers()
         form = _form(content, self.canonical, synthetic)
         where = b'"entry":{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d},' % (
             entry.chain.hex().encode(),

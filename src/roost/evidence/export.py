@@ -11,16 +11,16 @@ from typing import IO, NamedTuple
 from msgspec import json, to_builtins
 
 from roost._version import VERSION
-from roost.engine.leaves import scope_digest
+from roost.engine.checkpoint_leaves import scope_digest
 from roost.engine.ports import NewTask, Store, Tombstone
 from roost.evidence import bundle
-from roost.evidence.bundle import Counts, Limits, Manifest, Producer, Roots
+from roost.evidence.bundle import BundleLimits, Counts, Manifest, Producer, Roots
 from roost.evidence.bundle_canonical import canonical
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.errors import EvidenceError
-from roost.evidence.events import Event, Teller, rfc3339, text, word
+from roost.evidence.events import EventBuilder, EvidenceEvent, rfc3339, text, word
 from roost.evidence.export_parts import Parts
-from roost.evidence.export_proofs import MOST_PROVEN, Held, proofs
+from roost.evidence.export_proofs import MOST_PROVEN, LatestLeaves, proofs
 from roost.evidence.export_selection import Picking, Selection, check_since
 from roost.evidence.keys import MANIFEST, signature
 from roost.identity.keys import Keyring
@@ -54,7 +54,12 @@ class Source(NamedTuple):
     """Signed cards, by agent; where there is no host, there are none."""
 
 
-async def export(source: Source, selection: Selection, out: IO[bytes], limits: Limits = Limits()) -> Manifest:  # noqa: B008
+async def export(
+    source: Source,
+    selection: Selection,
+    out: IO[bytes],
+    limits: BundleLimits = BundleLimits(),  # noqa: B008
+) -> Manifest:
     """Write the bundle to `out`. NothingFound, TooMuch or Altered, and nothing is written, if there is none to make."""
     with Parts() as parts:
         made = _Export(source, selection, limits, parts)
@@ -66,7 +71,7 @@ async def export(source: Source, selection: Selection, out: IO[bytes], limits: L
 
 
 class _Export:
-    def __init__(self, source: Source, selection: Selection, limits: Limits, parts: Parts) -> None:
+    def __init__(self, source: Source, selection: Selection, limits: BundleLimits, parts: Parts) -> None:
         self.store, self.keyring, self.cards = source
         self.selection = selection
         self.limits = limits
@@ -74,7 +79,7 @@ class _Export:
         self.counts = Counts()
         self.run = sha256()
         self.heads = Tree()
-        self.held = Held()
+        self.held = LatestLeaves()
 
     async def collect(self) -> Manifest:
         agents: set[str] = set()
@@ -108,7 +113,7 @@ class _Export:
     async def _task(self, new: NewTask) -> None:
         before: Entry | None = None
         last: Entry | None = None
-        teller, told, work = Teller(new, canonical), 0, 0
+        teller, told, work = EventBuilder(new, canonical), 0, 0
         mark, counts, run = self.parts.mark(), copy(self.counts), self.run.copy()
         async for entries in _pages(self.store, new.id):
             self.counts.events += len(entries)
@@ -163,7 +168,7 @@ class _Export:
         found = await self.store.read_entries(task_id, seq, 1, wire=False, sub=sub)
         return bool(found) and found[0].chain == last.chain
 
-    def _entry(self, new: NewTask, teller: Teller, entry: Entry, place: int) -> None:
+    def _entry(self, new: NewTask, teller: EventBuilder, entry: Entry, place: int) -> None:
         event = self._event(teller, entry, place)
         shown = b"null" if event is None else event.line()
         if event is not None:
@@ -180,7 +185,7 @@ class _Export:
             line = _line(new, entry, shown, _reference(entry.data, "member"))
         self.parts[bundle.EVENTS].line(line)
 
-    def _event(self, teller: Teller, entry: Entry, place: int) -> Event | None:
+    def _event(self, teller: EventBuilder, entry: Entry, place: int) -> EvidenceEvent | None:
         try:
             return teller.event(entry, place)
         except EvidenceError:
@@ -282,6 +287,6 @@ def _reference(data: bytes, where: str) -> bytes:
     )
 
 
-def _without_data(event: Event, shown: bytes) -> bytes:
+def _without_data(event: EvidenceEvent, shown: bytes) -> bytes:
     """The envelope, with the content hash."""
     return shown.replace(b'"data":%b,' % event.data, b"", 1)

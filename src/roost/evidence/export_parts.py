@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from roost.evidence import bundle
-from roost.evidence.bundle import Member, header, padding
+from roost.evidence.bundle import BundleMember, header, padding
 
 if TYPE_CHECKING:
     from _hashlib import HASH
@@ -20,7 +20,7 @@ LEVEL = 1
 """Of compression: beyond it a bundle takes longer and is hardly smaller."""
 
 
-class Part:
+class BundlePart:
     """A member that is being written, from some place of a file on."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
@@ -38,8 +38,8 @@ class Part:
     def line(self, data: bytes) -> None:
         self.add(data + b"\n")
 
-    def member(self) -> Member:
-        return Member(self.name, self.digest.hexdigest(), self.size)
+    def member(self) -> BundleMember:
+        return BundleMember(self.name, self.digest.hexdigest(), self.size)
 
     def pieces(self) -> Iterator[bytes]:
         self.file.seek(self.start)
@@ -64,7 +64,7 @@ class Parts:
     def __init__(self) -> None:
         self.files = ExitStack()
         self.rest = self._file()
-        self.by_name = {name: Part(name, self._file()) for name in bundle.LINES}
+        self.by_name = {name: BundlePart(name, self._file()) for name in bundle.LINES}
 
     def __enter__(self) -> Parts:
         return self
@@ -72,11 +72,11 @@ class Parts:
     def __exit__(self, *_: object) -> None:
         self.files.close()
 
-    def __getitem__(self, name: str) -> Part:
+    def __getitem__(self, name: str) -> BundlePart:
         return self.by_name[name]
 
     def put(self, name: str, data: bytes) -> None:
-        part = self.by_name[name] = Part(name, self.rest)
+        part = self.by_name[name] = BundlePart(name, self.rest)
         part.add(data)
 
     def mark(self) -> Mark:
@@ -92,7 +92,7 @@ class Parts:
         for name in list(self.by_name)[mark.parts :]:
             del self.by_name[name]
 
-    def in_order(self) -> list[Part]:
+    def in_order(self) -> list[BundlePart]:
         return sorted(self.by_name.values(), key=lambda part: bundle.order(part.name))
 
     def write(self, out: IO[bytes], manifest: bytes, signed: bytes) -> None:

@@ -12,7 +12,7 @@ MOST_PROVEN = 1000
 """Tasks; a bundle of more has no proofs, and the checkpoints are for an audit of the store."""
 
 
-class Held:
+class LatestLeaves:
     """The last leaf of each task that is about what the bundle has, with the number of its checkpoint."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Held:
         self.leaves.clear()
 
 
-async def proofs(store: Store, held: Held) -> list[bytes]:
+async def proofs(store: Store, held: LatestLeaves) -> list[bytes]:
     """Lines by task id."""
     found: dict[str, bytes] = {}
     for number in sorted({number for number, _ in held.leaves.values()}):

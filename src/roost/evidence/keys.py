@@ -10,9 +10,9 @@ from joserfc import jwk, jws
 from joserfc.errors import BadSignatureError, JoseError
 from msgspec import to_builtins
 
+from roost.identity.card_verification import Jwk
 from roost.identity.keys import EVIDENCE, Keyring
 from roost.identity.signing import ALGORITHMS, NOT_OF_CARDS, base64url
-from roost.identity.verifying import Jwk
 from roost.protocol.canonical import read_json
 
 MANIFEST = f"{NOT_OF_CARDS}manifest+jws"

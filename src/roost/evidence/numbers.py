@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.evidence.pointers import Named, Place, below
+from roost.evidence.pointers import NamedPointers, Place, below
 
 EXACT = 2**53 - 1
 """The largest integer up to which all are doubles."""
@@ -28,7 +28,7 @@ def read_float(text: str) -> float | Numeral:
     return Numeral(text) if abs(value) > EXACT else value
 
 
-def mended(value: Any, at: Place, named: Named) -> Any:
+def mended(value: Any, at: Place, named: NamedPointers) -> Any:
     """A copy in which each such number is text; its pointer is added to `named`."""
     if isinstance(value, dict):
         return {key: mended(item, below(at, key), named) for key, item in value.items()}

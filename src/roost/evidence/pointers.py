@@ -31,7 +31,7 @@ def shown(at: Place) -> str:
     return found if len(found) <= LONGEST else f"sha256:{sha256(found.encode()).hexdigest()}"
 
 
-class Named:
+class NamedPointers:
     """All are counted, the first MOST_NAMED are named."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Named:
         if len(self.pointers) < MOST_NAMED:
             self.pointers.append(shown(at))
 
-    def join(self, other: Named) -> None:
+    def join(self, other: NamedPointers) -> None:
         self.count += other.count
         self.pointers += other.pointers[: MOST_NAMED - len(self.pointers)]
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from roost.evidence.errors import EvidenceError, Kind
+from roost.evidence.errors import ErrorKind, EvidenceError
 from roost.evidence.events import Raw, raw_of
 
 Keep = Callable[[bytes, str], Raw]
@@ -28,7 +28,7 @@ class RawStore:
                 self._write(path, payload)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise EvidenceError(Kind.INFRASTRUCTURE, f"cannot keep the raw payload: {reason}") from None
+            raise EvidenceError(ErrorKind.INFRASTRUCTURE, f"cannot keep the raw payload: {reason}") from None
         return raw
 
     def path(self, sha256: str) -> Path:

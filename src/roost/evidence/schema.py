@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import inspect as mi
 
 from roost.evidence.numbers import Numeral
-from roost.evidence.pointers import Named, Place, below
+from roost.evidence.pointers import NamedPointers, Place, below
 
 ABSENT: Any = object()
 
@@ -22,19 +22,19 @@ SECRETS = frozenset((("AuthenticationInfo", "credentials"), ("TaskPushNotificati
 
 
 class Node(Protocol):
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any: ...
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any: ...
 
 
-class Member(NamedTuple):
+class MemberSchema(NamedTuple):
     name: str | None
     """In the event; None if the member's own members stand in its place."""
     node: Node
 
 
-class Leaf(NamedTuple):
+class ValueSchema(NamedTuple):
     kinds: tuple[type, ...]
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         return value if type(value) in self.kinds else _left(value, at, unmapped)
 
 
@@ -43,7 +43,7 @@ class Word(NamedTuple):
 
     words: Mapping[Any, str]
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         known = type(value) in (str, int) and value in self.words
         return self.words[value] if known else _left(value, at, unmapped)
 
@@ -51,26 +51,26 @@ class Word(NamedTuple):
 class Free(NamedTuple):
     """Any JSON, as it is."""
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         return value
 
 
 class Nothing(NamedTuple):
     """No JSON at all."""
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         return _left(value, at, unmapped)
 
 
 class FreeObject(NamedTuple):
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         return value if isinstance(value, dict) else _left(value, at, unmapped)
 
 
 class Many(NamedTuple):
     node: Node
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         if not isinstance(value, list):
             return _left(value, at, unmapped)
         taken = (self.node.take(item, below(at, index), unmapped) for index, item in enumerate(value))
@@ -82,19 +82,19 @@ class Table(NamedTuple):
 
     node: Node
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         if not isinstance(value, dict):
             return _left(value, at, unmapped)
         taken = {name: self.node.take(item, below(at, name), unmapped) for name, item in value.items()}
         return {name: item for name, item in taken.items() if item is not ABSENT}
 
 
-class Shape(NamedTuple):
+class ObjectSchema(NamedTuple):
     """An object with known members."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, MemberSchema]
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         if not isinstance(value, dict):
             return _left(value, at, unmapped)
         found: dict[str, Any] = {}
@@ -102,7 +102,7 @@ class Shape(NamedTuple):
             self._member(found, name, item, below(at, name), unmapped)
         return found
 
-    def _member(self, found: dict[str, Any], name: str, item: Any, at: Place, unmapped: Named) -> None:
+    def _member(self, found: dict[str, Any], name: str, item: Any, at: Place, unmapped: NamedPointers) -> None:
         member = self.members.get(name)
         if member is None or member.name in found:  # the same twice: in camelCase and in snake_case
             _left(item, at, unmapped)
@@ -118,26 +118,26 @@ class Shape(NamedTuple):
                 found[member.name] = taken
 
 
-class Said(NamedTuple):
+class ImpliedWord(NamedTuple):
     """A word that the place says already: it is understood, and not repeated."""
 
     word: str
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         return {} if value == self.word and type(value) is str else _left(value, at, unmapped)
 
 
 class Variants(NamedTuple):
     """Objects of A2A 0.3 that say in `kind` what they are; each has at least one of some members, or is none."""
 
-    shapes: Mapping[str, tuple[Shape, tuple[str, ...]]]
+    shapes: Mapping[str, tuple[ObjectSchema, tuple[str, ...]]]
 
-    def take(self, value: Any, at: Place, unmapped: Named) -> Any:
+    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in self.shapes:
             return _left(value, at, unmapped)
         shape, needed = self.shapes[kind]
-        tried = Named()
+        tried = NamedPointers()
         found = shape.take(value, at, tried)
         if not any(name in found for name in needed):
             return _left(value, at, unmapped)
@@ -157,22 +157,22 @@ def leaves(value: Any, at: Place) -> Iterator[Place]:
         yield at
 
 
-def _left(value: Any, at: Place, unmapped: Named) -> Any:
+def _left(value: Any, at: Place, unmapped: NamedPointers) -> Any:
     for place in leaves(value, at):
         unmapped.add(place)
     return ABSENT
 
 
 NOTHING = Nothing()
-TEXT = Leaf((str,))
-FLAG = Leaf((bool,))
-NUMBER = Leaf((int, float, Numeral))
+TEXT = ValueSchema((str,))
+FLAG = ValueSchema((bool,))
+NUMBER = ValueSchema((int, float, Numeral))
 TEXTS = Many(TEXT)
 
 
-def shape(**members: Node) -> Shape:
+def shape(**members: Node) -> ObjectSchema:
     """Members that keep their names."""
-    return Shape({name: Member(name, node) for name, node in members.items()})
+    return ObjectSchema({name: MemberSchema(name, node) for name, node in members.items()})
 
 
 @cache
@@ -206,10 +206,10 @@ def _node(kind: mi.Type) -> Node:
             return TEXT
 
 
-def _shape(kind: mi.StructType) -> Shape:
-    members: dict[str, Member] = {}
+def _shape(kind: mi.StructType) -> ObjectSchema:
+    members: dict[str, MemberSchema] = {}
     for field in kind.fields:
         if (kind.cls.__name__, field.name) not in SECRETS:
-            member = Member(field.encode_name, _node(field.type))
+            member = MemberSchema(field.encode_name, _node(field.type))
             members |= {field.name: member, field.encode_name: member}
-    return Shape(members)
+    return ObjectSchema(members)

@@ -9,10 +9,10 @@ from roost.evidence.schema import (
     TEXTS,
     Free,
     FreeObject,
+    ImpliedWord,
     Many,
-    Member,
-    Said,
-    Shape,
+    MemberSchema,
+    ObjectSchema,
     Table,
     Variants,
     Word,
@@ -35,25 +35,28 @@ STATES = {
 }
 STATES["unknown"] = "TASK_STATE_UNSPECIFIED"
 
-_FILE = Shape(
+_FILE = ObjectSchema(
     {
-        "bytes": Member("raw", TEXT),
-        "uri": Member("url", TEXT),
-        "name": Member("filename", TEXT),
-        "mimeType": Member("mediaType", TEXT),
+        "bytes": MemberSchema("raw", TEXT),
+        "uri": MemberSchema("url", TEXT),
+        "name": MemberSchema("filename", TEXT),
+        "mimeType": MemberSchema("mediaType", TEXT),
     }
 )
 
 
-def _kind(word: str, members: Shape) -> Shape:
-    return Shape({"kind": Member(None, Said(word)), **members.members})
+def _kind(word: str, members: ObjectSchema) -> ObjectSchema:
+    return ObjectSchema({"kind": MemberSchema(None, ImpliedWord(word)), **members.members})
 
 
 PART = Variants(
     {
         "text": (_kind("text", shape(text=TEXT, metadata=FreeObject())), ("text",)),
         "file": (
-            _kind("file", Shape({"file": Member(None, _FILE), "metadata": Member("metadata", FreeObject())})),
+            _kind(
+                "file",
+                ObjectSchema({"file": MemberSchema(None, _FILE), "metadata": MemberSchema("metadata", FreeObject())}),
+            ),
             ("raw", "url"),
         ),
         "data": (_kind("data", shape(data=Free(), metadata=FreeObject())), ("data",)),
@@ -141,7 +144,7 @@ CARD = shape(
     signatures=Many(shape(protected=TEXT, signature=TEXT, header=FreeObject())),
 )
 
-METHODS: dict[str, Shape] = {
+METHODS: dict[str, ObjectSchema] = {
     "message/send": SEND,
     "message/stream": SEND,
     "tasks/get": TASK_PARAMS,

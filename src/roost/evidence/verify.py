@@ -11,25 +11,25 @@ from typing import IO, Any
 import msgspec
 from msgspec import Struct
 
-from roost.engine.leaves import scope_digest
+from roost.engine.checkpoint_leaves import scope_digest
 from roost.engine.ports import Scope
 from roost.evidence import bundle, keys
-from roost.evidence.bundle import Counts, Limits, Manifest, Member
+from roost.evidence.bundle import BundleLimits, BundleMember, Counts, Manifest
 from roost.evidence.checkpoint import BadCheckpoint, Statement
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.keys import BadSignature
-from roost.evidence.verify_checkpoints import Checkpoints
-from roost.evidence.verify_events import CHANGED, TASK, Events, is_digest, read_line
-from roost.evidence.verify_faults import Fault, Faults
-from roost.evidence.verify_reader import Broken, Found, Unjudged, Unpacked, lines, members
-from roost.identity.verifying import Jwk, Unverifiable, read_jwks
+from roost.evidence.verify_checkpoints import CheckpointVerifier
+from roost.evidence.verify_events import CHANGED, TASK, EventVerifier, is_digest, read_line
+from roost.evidence.verify_faults import BundleFault, Faults
+from roost.evidence.verify_reader import Broken, BundleUnreadable, ReadMember, Unpacked, lines, members
+from roost.identity.card_verification import Jwk, Unverifiable, read_jwks
 from roost.protocol.canonical import NotCanonical, jcs, read_json
 
 SMALL = 1 << 20
 """Bytes of a member that is read as a whole."""
 
 
-class Verdict(Struct):
+class BundleVerdict(Struct):
     valid: bool
     signed_by: str
     """Thumbprint; empty if nobody's signature fits."""
@@ -43,30 +43,32 @@ class Verdict(Struct):
     """Why the checkpoint that the verifier holds says nothing about the bundle; empty if it does, or there is none."""
     redacted: list[str]
     counts: Counts
-    faults: list[Fault]
+    faults: list[BundleFault]
     more: int
     """Faults that are not told."""
 
 
 def verify(
     path: Path,
-    limits: Limits = Limits(),  # noqa: B008  # frozen
+    limits: BundleLimits = BundleLimits(),  # noqa: B008  # frozen
     trust: Sequence[Jwk] | None = None,
     held: Statement | None = None,
-) -> Verdict:
+) -> BundleVerdict:
     """Unjudged if there is nothing to judge, or too much of it."""
     try:
         size = path.stat().st_size
         if size > limits.size:
-            raise Unjudged(f"{path} has {size} bytes, more than {limits.size}: raise --max-bytes if that is meant")
+            raise BundleUnreadable(
+                f"{path} has {size} bytes, more than {limits.size}: raise --max-bytes if that is meant"
+            )
         with path.open("rb") as file:
             return _Verifier(limits, trust, held).judge(file)
     except OSError as error:
-        raise Unjudged(f"cannot read {path}: {error.strerror}") from error
+        raise BundleUnreadable(f"cannot read {path}: {error.strerror}") from error
 
 
 class _Verifier:
-    def __init__(self, limits: Limits, trust: Sequence[Jwk] | None, held: Statement | None) -> None:
+    def __init__(self, limits: BundleLimits, trust: Sequence[Jwk] | None, held: Statement | None) -> None:
         self.limits = limits
         self.trust = trust
         self.faults = Faults()
@@ -75,13 +77,13 @@ class _Verifier:
         self.signer = ""
         self.anchored = False
         self.keys: list[Jwk] = []
-        self.expected: Iterator[Member] = iter(())
-        self.checkpoints = Checkpoints(held)
+        self.expected: Iterator[BundleMember] = iter(())
+        self.checkpoints = CheckpointVerifier(held)
         self.tasks: IO[bytes] | None = None
-        self.events: Events | None = None
+        self.events: EventVerifier | None = None
         self.counted = Counts()
 
-    def judge(self, file: IO[bytes]) -> Verdict:
+    def judge(self, file: IO[bytes]) -> BundleVerdict:
         try:
             for member in members(Unpacked(file, self.limits)):
                 self._member(member)
@@ -94,7 +96,7 @@ class _Verifier:
         manifest = self.manifest
         held, proven = self.checkpoints.held, self.checkpoints.proven
         unjudged = self.checkpoints.unjudged(self.signer, self.anchored)
-        return Verdict(
+        return BundleVerdict(
             valid=not self.faults.count,
             signed_by=self.signer,
             anchored=self.anchored,
@@ -107,7 +109,7 @@ class _Verifier:
             more=self.faults.count - len(self.faults.found),
         )
 
-    def _member(self, member: Found) -> None:
+    def _member(self, member: ReadMember) -> None:
         if self.manifest is None:
             self._read_manifest(member)
         elif member.name == bundle.SIGNATURE:
@@ -119,27 +121,29 @@ class _Verifier:
         else:
             self._listed(member)
 
-    def _read_manifest(self, member: Found) -> None:
+    def _read_manifest(self, member: ReadMember) -> None:
         if member.name != bundle.MANIFEST or member.size > bundle.MAX_MANIFEST:
             raise Broken(member.name, f"expected {bundle.MANIFEST} first, of at most {bundle.MAX_MANIFEST} bytes")
         self.sealed = b"".join(member.pieces)
         try:
             plain = read_json(self.sealed)
             if isinstance(plain, dict) and plain.get("format") != bundle.FORMAT:
-                raise Unjudged(f"its format is {plain.get('format')!r}, and this release knows {bundle.FORMAT!r}")
+                raise BundleUnreadable(
+                    f"its format is {plain.get('format')!r}, and this release knows {bundle.FORMAT!r}"
+                )
             if jcs(plain) != self.sealed:
                 raise Broken(bundle.MANIFEST, "it is not canonical JSON (RFC 8785)")
             self.manifest = msgspec.convert(plain, Manifest)
         except (NotCanonical, msgspec.ValidationError) as error:
             raise Broken(bundle.MANIFEST, str(error)) from None
         if self.manifest.counts.events > self.limits.events:
-            raise Unjudged(
+            raise BundleUnreadable(
                 f"it has {self.manifest.counts.events} events, more than {self.limits.events}:"
                 " raise --max-events if that is meant"
             )
         self.expected = iter(self.manifest.members)
 
-    def _listed(self, member: Found) -> None:
+    def _listed(self, member: ReadMember) -> None:
         """What the manifest says comes next, and the digest that it says."""
         told = next(self.expected, None)
         if told is None or told.name != member.name:
@@ -156,7 +160,7 @@ class _Verifier:
                 size += len(piece)
                 yield piece
 
-        self._read(Found(member.name, member.size, read()))
+        self._read(ReadMember(member.name, member.size, read()))
         if (told.sha256, told.size) != (digest.hexdigest(), size):
             self.faults.add(
                 member.name,
@@ -165,7 +169,7 @@ class _Verifier:
                 found=f"{digest.hexdigest()}, {size} bytes",
             )
 
-    def _read(self, member: Found) -> None:
+    def _read(self, member: ReadMember) -> None:
         name = member.name
         if name == bundle.KEYS:
             self._read_keys(_whole(member))
@@ -206,11 +210,11 @@ class _Verifier:
             except BadSignature as error:
                 self.faults.add(bundle.SIGNATURE, f"no key that you gave has signed it: {error}")
 
-    def _each(self, member: Found, check: Any) -> None:
+    def _each(self, member: ReadMember, check: Any) -> None:
         """Check each line, which has to be canonical."""
         for number, line in enumerate(lines(member.pieces, member.name), 1):
             if number > self.limits.events:
-                raise Unjudged(f"{member.name} has more than {self.limits.events} lines")
+                raise BundleUnreadable(f"{member.name} has more than {self.limits.events} lines")
             try:
                 check(number, read_line(line), line)
             except (ValueError, KeyError, TypeError, BadCheckpoint, BadSignature) as error:
@@ -230,7 +234,7 @@ class _Verifier:
             raise ValueError("it is not a tombstone")
         _check_scope(value)
 
-    def _read_tasks(self, member: Found) -> None:
+    def _read_tasks(self, member: ReadMember) -> None:
         """Kept in a file: the events are checked against them, task by task."""
         self.tasks = tempfile.TemporaryFile()  # noqa: SIM115  # closed in judge
         heads = Tree()
@@ -252,20 +256,20 @@ class _Verifier:
                 member.name, "the root differs", expected=self.manifest.roots.heads, found=heads.root().hex()
             )
 
-    def _read_events(self, member: Found) -> None:
+    def _read_events(self, member: ReadMember) -> None:
         assert self.manifest is not None
         if self.tasks is None:
             raise Broken(member.name, f"expected {bundle.TASKS} before it")
         told = (line.rstrip(b"\n") for line in self.tasks)
-        self.events = Events(self.manifest, self.faults, told, self.checkpoints.leaves)
+        self.events = EventVerifier(self.manifest, self.faults, told, self.checkpoints.leaves)
         for line in lines(member.pieces, member.name):
             if self.events.line >= self.limits.events:
-                raise Unjudged(f"{member.name} has more than {self.limits.events} lines")
+                raise BundleUnreadable(f"{member.name} has more than {self.limits.events} lines")
             self.events.add(line)
         self.events.end()
         self.counted.events, self.counted.untold = self.events.line, self.events.untold
 
-    def _read_raw(self, member: Found) -> None:
+    def _read_raw(self, member: ReadMember) -> None:
         self.counted.raw += 1
         name = member.name.partition("/")[2]
         waiting = self.events.later.pop(name, []) if self.events else []
@@ -297,9 +301,9 @@ class _Verifier:
             self.faults.add(bundle.MANIFEST, "its counts differ", expected=manifest.counts, found=self.counted)
 
 
-def _whole(member: Found) -> bytes:
+def _whole(member: ReadMember) -> bytes:
     if member.size > SMALL:
-        raise Unjudged(f"{member.name} has more than {SMALL} bytes")
+        raise BundleUnreadable(f"{member.name} has more than {SMALL} bytes")
     return b"".join(member.pieces)
 
 

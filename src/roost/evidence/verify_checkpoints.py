@@ -9,15 +9,15 @@ from roost.engine.ports import Leaf
 from roost.evidence.checkpoint import BadCheckpoint, Statement, leaf_line, read_statement, signer_of
 from roost.evidence.checkpoint_tree import root_of
 from roost.evidence.verify_events import Proven
-from roost.evidence.verify_reader import Unjudged
-from roost.identity.verifying import Jwk
+from roost.evidence.verify_reader import BundleUnreadable
+from roost.identity.card_verification import Jwk
 
 MOST_PROOFS = 1000
 MAX_PROOF = 16 << 10
 """Bytes of a line: a path has at most as many digests as a number has bits."""
 
 
-class Checkpoints:
+class CheckpointVerifier:
     """`held` is the checkpoint that the verifier has from elsewhere."""
 
     def __init__(self, held: Statement | None) -> None:
@@ -48,7 +48,7 @@ class Checkpoints:
 
     def add_proof(self, number: int, value: Any, line: bytes) -> None:
         if number > MOST_PROOFS:
-            raise Unjudged(f"there are more than {MOST_PROOFS} proofs")
+            raise BundleUnreadable(f"there are more than {MOST_PROOFS} proofs")
         if len(line) > MAX_PROOF:
             raise ValueError(f"a proof has at most {MAX_PROOF} bytes")
         task, of = value["task"], value["checkpoint"]

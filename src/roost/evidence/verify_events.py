@@ -11,7 +11,7 @@ import msgspec
 from roost.evidence import bundle
 from roost.evidence.bundle import Manifest
 from roost.evidence.bundle_canonical import is_form
-from roost.evidence.events import JSON, NAMES, PRODUCER, SOURCE, TYPE, Event, rfc3339, run_id
+from roost.evidence.events import JSON, NAMES, PRODUCER, SOURCE, TYPE, EvidenceEvent, rfc3339, run_id
 from roost.evidence.verify_faults import Faults, shortened
 from roost.protocol.entries import NO_CHAIN, link
 
@@ -73,7 +73,7 @@ class Proven(NamedTuple):
     scope: str
 
 
-class Events:
+class EventVerifier:
     """`tasks` are the lines of tasks.ndjson; `leaves` what proofs say of a task."""
 
     def __init__(
@@ -197,14 +197,14 @@ class Events:
         self.run.update(str(event.get("assaycontenthash")).encode() + b"\n")
         shown, data = _parts(line)
         kind = TYPE + NAMES.get(entry["kind"], "unknown")
-        made = Event(kind, entry["task"], self.run_id, self.places, rfc3339(entry["time"]), data)
+        made = EvidenceEvent(kind, entry["task"], self.run_id, self.places, rfc3339(entry["time"]), data)
         if "data" in event:
             self._data(entry, event["data"])
             if made.line() == shown:
                 return
         self._envelope(entry, event, made)
 
-    def _envelope(self, entry: dict[str, Any], event: dict[str, Any], made: Event) -> None:
+    def _envelope(self, entry: dict[str, Any], event: dict[str, Any], made: EvidenceEvent) -> None:
         """Field by field, where the whole is not as this release writes it."""
         expected = {
             "assayproducer": PRODUCER,

@@ -10,7 +10,7 @@ MOST = 100
 SHOWN = 200
 
 
-class Fault(Struct, omit_defaults=True):
+class BundleFault(Struct, omit_defaults=True):
     member: str
     what: str
     line: int = 0
@@ -35,14 +35,14 @@ class Faults:
     """The first of them, and how many there are."""
 
     def __init__(self) -> None:
-        self.found: list[Fault] = []
+        self.found: list[BundleFault] = []
         self.count = 0
 
     def add(self, member: str, what: str, **more: Any) -> None:
         self.count += 1
         if len(self.found) < MOST:
             more.update({name: shortened(more[name]) for name in ("task", "expected", "found") if name in more})
-            self.found.append(Fault(member, shortened(what, 2 * SHOWN), **more))
+            self.found.append(BundleFault(member, shortened(what, 2 * SHOWN), **more))
 
 
 def shortened(value: object, most: int = SHOWN) -> str:

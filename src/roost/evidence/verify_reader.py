@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from roost.evidence import bundle
-from roost.evidence.bundle import BLOCK, Limits
+from roost.evidence.bundle import BLOCK, BundleLimits
 
 PIECE = 64 * 1024
 FREE = 4 << 20
@@ -40,14 +40,14 @@ class Broken(Exception):
         self.at = at
 
 
-class Unjudged(Exception):
+class BundleUnreadable(Exception):
     """It cannot be judged; the message says why."""
 
 
 class Unpacked:
     """The bytes of a gzip file, as they are asked for."""
 
-    def __init__(self, file: IO[bytes], limits: Limits) -> None:
+    def __init__(self, file: IO[bytes], limits: BundleLimits) -> None:
         self.file = file
         self.limits = limits
         self.inflate = zlib.decompressobj(31)
@@ -96,20 +96,20 @@ class Unpacked:
         self.came += len(piece) - len(self.inflate.unconsumed_tail)
         self.gave += len(made)
         if self.gave > FREE + self.limits.ratio * self.came:
-            raise Unjudged(
+            raise BundleUnreadable(
                 f"it expands to more than {self.limits.ratio} times its size: raise --max-ratio if that is meant"
             )
         self.buffer += made
 
 
-class Found(NamedTuple):
+class ReadMember(NamedTuple):
     name: str
     size: int
     pieces: Iterator[bytes]
     """To be read to the end before the next member."""
 
 
-def members(unpacked: Unpacked) -> Iterator[Found]:
+def members(unpacked: Unpacked) -> Iterator[ReadMember]:
     last: tuple[int, str] = (-1, "")
     while True:
         block = unpacked.exactly(BLOCK, "tar")
@@ -123,7 +123,7 @@ def members(unpacked: Unpacked) -> Iterator[Found]:
             again = "a second time" if bundle.order(name) == last else f"after {last[1]}"
             raise Broken(name, f"it is there {again}")
         last = bundle.order(name)
-        yield Found(name, size, _pieces(unpacked, name, size))
+        yield ReadMember(name, size, _pieces(unpacked, name, size))
         rest = -size % BLOCK
         if unpacked.exactly(rest, name) != bytes(rest):
             raise Broken(name, "expected zeros after it, up to a whole block")
@@ -160,7 +160,7 @@ def lines(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         if any(len(line) > bundle.MAX_LINE for line in whole) or len(rest) > bundle.MAX_LINE:
-            raise Unjudged(f"{name} has a line of more than {bundle.MAX_LINE} bytes")
+            raise BundleUnreadable(f"{name} has a line of more than {bundle.MAX_LINE} bytes")
         yield from whole
     if rest:
         raise Broken(name, "its last line has no end")

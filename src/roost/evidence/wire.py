@@ -14,14 +14,14 @@ from roost.evidence.adapter import Mode
 from roost.evidence.adapter_fields import rfc3339_utc
 from roost.evidence.claims import Claims, handoff, is_reference, reference
 from roost.evidence.documents import UNKNOWN, V03, V10, Document, recognized
-from roost.evidence.errors import EvidenceError, Kind, measurement
-from roost.evidence.events import JSON, TYPE, Data, Event, Raw, raw_of, run_id
+from roost.evidence.errors import ErrorKind, EvidenceError, measurement
+from roost.evidence.events import JSON, TYPE, Data, EvidenceEvent, Raw, raw_of, run_id
 from roost.evidence.numbers import mended, read_float, read_int
-from roost.evidence.pointers import Named
+from roost.evidence.pointers import NamedPointers
 from roost.evidence.raw import Keep
 from roost.evidence.reading import check_shape, check_size, parse
 from roost.evidence.schema import NOTHING
-from roost.identity.verifying import Jwk, Unverifiable, verify
+from roost.identity.card_verification import Jwk, Unverifiable, verify
 
 MIB = 1024 * 1024
 
@@ -51,7 +51,7 @@ _MUST_HAVE = {"message": "message", "task": "task", "statusUpdate": "task", "art
 """The reference that lenient mode puts there where it is missing."""
 
 
-class Limits(NamedTuple):
+class TrafficLimits(NamedTuple):
     max_bytes: int = 100 * MIB
     """Of all documents together."""
     max_events: int = 100_000
@@ -61,17 +61,17 @@ class Limits(NamedTuple):
     max_array_length: int = 10_000
 
 
-DEFAULT = Limits()
+DEFAULT = TrafficLimits()
 
 
 class Full(EvidenceError):
     """A converter takes no more documents."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(Kind.MEASUREMENT, message)
+        super().__init__(ErrorKind.MEASUREMENT, message)
 
 
-class Converter:
+class TrafficConverter:
     """Documents in the order in which they were seen. Each task has a sequence of its own, from 0."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Converter:
         mode: Mode = Mode.STRICT,
         version: str | None = None,
         keys: Sequence[Jwk] = (),
-        limits: Limits = DEFAULT,
+        limits: TrafficLimits = DEFAULT,
         keep: Keep = raw_of,
     ) -> None:
         """`version` counts where a document does not tell; `keys` are those that signatures of cards are tried with."""
@@ -92,7 +92,7 @@ class Converter:
         self.events = 0
         self.sequences: Counter[str] = Counter()
 
-    def convert(self, payload: bytes, media_type: str = JSON) -> Event:
+    def convert(self, payload: bytes, media_type: str = JSON) -> EvidenceEvent:
         self._count(payload)
         raw = self.keep(payload, media_type)
         value = parse(payload, what="invalid A2A payload JSON", read_int=read_int, read_float=read_float, unique=True)
@@ -116,19 +116,19 @@ class Converter:
 class _Reading:
     """One document."""
 
-    def __init__(self, converter: Converter, value: Any, raw: Raw) -> None:
+    def __init__(self, converter: TrafficConverter, value: Any, raw: Raw) -> None:
         self.converter = converter
         self.lenient = converter.mode is Mode.LENIENT
         self.value = value
         self.raw = raw
-        self.synthetic = Named()
-        self.unmapped = Named()
+        self.synthetic = NamedPointers()
+        self.unmapped = NamedPointers()
 
-    def event(self) -> Event:
+    def event(self) -> EvidenceEvent:
         document = recognized(self.value)
         if document is None:
             if not self.lenient:
-                raise EvidenceError(Kind.LOSSINESS, "unsupported document in strict mode")
+                raise EvidenceError(ErrorKind.LOSSINESS, "unsupported document in strict mode")
             NOTHING.take(self.value, "", self.unmapped)
             document = Document("unknown", UNKNOWN, lambda _: NOTHING)
             return self._made(document, (UNKNOWN, UNKNOWN), {})
@@ -153,7 +153,7 @@ class _Reading:
         self.synthetic.add("/data/protocol/version")
         return V10, "assumed"
 
-    def _made(self, document: Document, version: tuple[str, str], content: dict[str, Any]) -> Event:
+    def _made(self, document: Document, version: tuple[str, str], content: dict[str, Any]) -> EvidenceEvent:
         holder = next((content[name] for name in ("request", "pushConfig") if name in content), content)
         member = next((name for name in _REQUIRED if isinstance(holder.get(name), dict)), None)
         found: Mapping[str, Any] = holder[member] if member else {}
@@ -176,7 +176,7 @@ class _Reading:
         )
         other = "request" if document.name == "jsonrpc-request" else "result"
         kind = _TYPES.get(member or next((name for name in _TYPES if name in content), ""), other)
-        return Event(
+        return EvidenceEvent(
             type=TYPE + (kind if document.name != "unknown" else "unknown"),
             subject=subject,
             run=run,
@@ -252,7 +252,7 @@ def _supported(version: str) -> str:
 
 
 def _unsupported(version: str) -> EvidenceError:
-    return EvidenceError(Kind.UNSUPPORTED_VERSION, f"unsupported A2A version: {version:.100}")
+    return EvidenceError(ErrorKind.UNSUPPORTED_VERSION, f"unsupported A2A version: {version:.100}")
 
 
 def _at(value: Any, path: str) -> Any:

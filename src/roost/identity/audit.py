@@ -8,7 +8,7 @@ from collections import deque
 
 from roost.identity.clock import now_ms
 from roost.identity.limiter import Windows
-from roost.identity.ports import Audited, Identities, Numbered
+from roost.identity.ports import Audited, Identities, NumberedAudit
 from roost.identity.principal import Principal
 
 KEPT = 100_000
@@ -47,7 +47,7 @@ class AuditLog:
             self.told.add(who)
             self.waiting.append(_line(name, "refused", target, why, address))
 
-    async def read(self, before: int | None, limit: int) -> list[Numbered]:
+    async def read(self, before: int | None, limit: int) -> list[NumberedAudit]:
         """The newest first, what waits included."""
         await self.flush()
         return await self.store.read_audit(before, limit)

@@ -15,8 +15,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.identity.jwks import Fetch, Keys, PublicKey
 from roost.identity.principal import DEFAULT_TENANT, TENANT_ID
-from roost.identity.roster import Refused
 from roost.identity.scopes import known_scope, meant_for_us
+from roost.identity.token_cache import CredentialRefused
 from roost.identity.tokens import digest
 
 MAX_TOKEN = 8 * 1024
@@ -66,7 +66,7 @@ class Issuer(NamedTuple):
     tenant_claim: str = "tenant"
 
 
-class Claims(NamedTuple):
+class JWTClaims(NamedTuple):
     subject: str
     tenants: tuple[str, ...]
     """The first is the default, the others can be chosen."""
@@ -101,7 +101,7 @@ class Parsed(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    claims: Claims
+    claims: JWTClaims
     since: float
     until: float
     version: int
@@ -115,7 +115,7 @@ class Verifier:
         self.keys = Keys(issuer.issuer, issuer.jwks_url, fetch, clock)
         self.remembered: OrderedDict[bytes, Remembered] = OrderedDict()
 
-    def known(self, token: str) -> Claims | None:
+    def known(self, token: str) -> JWTClaims | None:
         """What a token says that was verified a moment ago; None: verify it."""
         hashed = digest(token)
         found = self.remembered.get(hashed)
@@ -127,19 +127,19 @@ class Verifier:
         self.remembered.move_to_end(hashed)
         return found.claims
 
-    async def verify(self, token: str) -> Claims:
+    async def verify(self, token: str) -> JWTClaims:
         """Raises Refused with one of REASONS, or KeysUnavailable."""
         parsed = parse(token)
         if parsed.header.crit is not UNSET:
-            raise Refused("critical header")
+            raise CredentialRefused("critical header")
         algorithm = ALGORITHMS.get(parsed.header.alg)
         if algorithm is None:
-            raise Refused("algorithm")
+            raise CredentialRefused("algorithm")
         if parsed.registered.iss != self.issuer.issuer:
-            raise Refused("wrong issuer")  # another issuer's key is not worth a fetch
+            raise CredentialRefused("wrong issuer")  # another issuer's key is not worth a fetch
         key = _fitting(algorithm, parsed.header.kid, await self.keys.named(parsed.header.kid))
         if not algorithm.verify(parsed.signed, parsed.signature, key):
-            raise Refused("signature")
+            raise CredentialRefused("signature")
         claims = self._judged(parsed)
         self._remember(token, claims)
         return claims
@@ -147,26 +147,26 @@ class Verifier:
     async def close(self) -> None:
         await self.keys.close()
 
-    def _judged(self, parsed: Parsed) -> Claims:
+    def _judged(self, parsed: Parsed) -> JWTClaims:
         said, now = parsed.registered, self.clock()
         if said.exp is None:
-            raise Refused("no expiry")
+            raise CredentialRefused("no expiry")
         if said.exp <= now:
-            raise Refused("expired")
+            raise CredentialRefused("expired")
         if any(start is not None and start > now + LEEWAY_S for start in (said.nbf, said.iat)):
-            raise Refused("not yet valid")
+            raise CredentialRefused("not yet valid")
         if self.issuer.audience not in ([said.aud] if isinstance(said.aud, str) else said.aud):
-            raise Refused("wrong audience")
+            raise CredentialRefused("wrong audience")
         if not 0 < len(said.sub) <= MAX_SUBJECT or not said.sub.isprintable():
-            raise Refused("no subject")
+            raise CredentialRefused("no subject")
         expires = int(min(said.exp, LATEST_S) * 1000)
-        return Claims(said.sub, self._tenants(parsed.claims), self._scopes(parsed.claims), expires)
+        return JWTClaims(said.sub, self._tenants(parsed.claims), self._scopes(parsed.claims), expires)
 
     def _tenants(self, claims: dict[str, object]) -> tuple[str, ...]:
         said = claims.get(self.issuer.tenant_claim, DEFAULT_TENANT)
         tenants = _strings([said] if isinstance(said, str) else said)
         if not tenants or not all(TENANT_ID.fullmatch(tenant) for tenant in tenants):
-            raise Refused("tenant")
+            raise CredentialRefused("tenant")
         return tenants
 
     def _scopes(self, claims: dict[str, object]) -> tuple[str, ...]:
@@ -177,12 +177,12 @@ class Verifier:
         for said in (claims.get(name, "") for name in names):
             found = _strings(said.split() if isinstance(said, str) else said)
             if found is None:
-                raise Refused("malformed")
+                raise CredentialRefused("malformed")
             words += found
         ours = [word for word in words if meant_for_us(word)]
         return tuple(dict.fromkeys(filter(known_scope, ours))) if ours else self.issuer.scopes
 
-    def _remember(self, token: str, claims: Claims) -> None:
+    def _remember(self, token: str, claims: JWTClaims) -> None:
         now = self.clock()
         until = min(claims.expires / 1000, now + REMEMBER_S)
         hashed = digest(token)
@@ -195,7 +195,7 @@ class Verifier:
 def parse(token: str) -> Parsed:
     """A JWT in its compact form, signed by whomever. One that is encrypted has more parts."""
     if len(token) > MAX_TOKEN:
-        raise Refused("oversized")
+        raise CredentialRefused("oversized")
     try:
         head, payload, signature = token.encode("ascii").split(b".")
         header = msgspec.json.decode(urlsafe_b64decode(head), type=Header)
@@ -203,16 +203,16 @@ def parse(token: str) -> Parsed:
         registered = msgspec.convert(claims, Registered)
         return Parsed(header, registered, claims, head + b"." + payload, urlsafe_b64decode(signature))
     except (ValueError, RecursionError):
-        raise Refused("malformed") from None
+        raise CredentialRefused("malformed") from None
 
 
 def _fitting(algorithm: JWSAlgModel, kid: str | None, keys: list[PublicKey]) -> PublicKey:
     """The key that is named; without a name, the only one that the algorithm can be used with."""
     fitting = [key for key in keys if _fits(algorithm, key)]
     if not keys or (kid is None and len(fitting) != 1):
-        raise Refused("unknown key")
+        raise CredentialRefused("unknown key")
     if not fitting:
-        raise Refused("algorithm")
+        raise CredentialRefused("algorithm")
     return fitting[0]
 
 

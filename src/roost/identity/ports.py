@@ -66,7 +66,7 @@ class Audited(NamedTuple):
     """Where the caller was."""
 
 
-class Numbered(NamedTuple):
+class NumberedAudit(NamedTuple):
     number: int
     """From 1 on, in the order in which they were written."""
     line: Audited
@@ -102,7 +102,7 @@ class Identities(Protocol):
     async def write_audit(self, lines: Sequence[Audited], keep: int) -> None:
         """Add lines; only the newest `keep` of all have to stay."""
 
-    async def read_audit(self, before: int | None, limit: int) -> list[Numbered]:
+    async def read_audit(self, before: int | None, limit: int) -> list[NumberedAudit]:
         """The newest first; only those with a number below `before`."""
 
     async def share(self, worker: str, figures: bytes) -> dict[str, bytes]:

@@ -113,7 +113,7 @@ class Figures(Struct):
     """Kind, name, what and how many."""
 
 
-class Place:
+class QuotaSlot:
     """A task or a stream that counts until it is left; leaving it twice, or losing it, is leaving it once."""
 
     def __init__(self, held: Counter[tuple[str, str, str]], keys: list[tuple[str, str, str]]) -> None:
@@ -128,7 +128,7 @@ class Place:
             if not self.held[key]:
                 del self.held[key]
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> QuotaSlot:
         return self
 
     def __exit__(
@@ -168,7 +168,7 @@ class Meter:
         for kind, name, _ in limited:
             self.windows.add((kind, name))
 
-    def admit_task(self, principal: str, tenant: str, agent: str) -> Place:
+    def admit_task(self, principal: str, tenant: str, agent: str) -> QuotaSlot:
         """A new task: it counts until its place is left. Raises QuotaExceeded."""
         keys = (("principal", principal), ("tenant", tenant), ("agent", agent))
         for full in self.quotas.limited("mb", keys):
@@ -178,12 +178,12 @@ class Meter:
                 raise self._exceeded("mb", full, FULL_RETRY_S)
         return self._admit("tasks", keys)
 
-    def resume_task(self, principal: str, tenant: str, agent: str) -> Place:
+    def resume_task(self, principal: str, tenant: str, agent: str) -> QuotaSlot:
         """A task that was admitted before, by this host or another: it counts, and is never refused."""
         keys = (("principal", principal), ("tenant", tenant), ("agent", agent))
         return self._place("tasks", self.quotas.limited("tasks", keys))
 
-    def open_stream(self, principal: str, tenant: str, agent: str) -> Place:
+    def open_stream(self, principal: str, tenant: str, agent: str) -> QuotaSlot:
         return self._admit("streams", (("principal", principal), ("tenant", tenant), ("agent", agent)))
 
     def figures(self) -> bytes:
@@ -215,7 +215,7 @@ class Meter:
         if len(self.wanted) > MAX_WANTED:
             self.wanted.popitem(last=False)
 
-    def _admit(self, what: str, keys: Iterable[Key]) -> Place:
+    def _admit(self, what: str, keys: Iterable[Key]) -> QuotaSlot:
         limited = self.quotas.limited(what, keys)
         for busy in limited:
             kind, name, limit = busy
@@ -223,8 +223,8 @@ class Meter:
                 raise self._exceeded(what, busy, BUSY_RETRY_S)
         return self._place(what, limited)
 
-    def _place(self, what: str, limited: list[Limited]) -> Place:
-        return Place(self.held, [(kind, name, what) for kind, name, _ in limited])
+    def _place(self, what: str, limited: list[Limited]) -> QuotaSlot:
+        return QuotaSlot(self.held, [(kind, name, what) for kind, name, _ in limited])
 
     def _exceeded(self, quota: str, limited: Limited, retry_s: int) -> QuotaExceeded:
         kind, name, limit = limited

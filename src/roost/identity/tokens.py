@@ -25,7 +25,7 @@ _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-class Wish(NamedTuple):
+class TokenRequest(NamedTuple):
     """What a new token is to be."""
 
     name: str
@@ -48,7 +48,7 @@ class Made(NamedTuple):
     secret: str
 
 
-def make_token(wish: Wish, secret: str = "") -> Made:
+def make_token(wish: TokenRequest, secret: str = "") -> Made:
     """`secret` is made, unless the operator brings one."""
     if not _is_name(wish.name):
         raise BadToken("name", f"the name must have 1 to {MAX_NAME} characters, and none that cannot be seen")
@@ -89,7 +89,7 @@ class Tokens:
         self.store = store
         self.audit = audit
 
-    async def create(self, wish: Wish, actor: str, address: str = "") -> Made:
+    async def create(self, wish: TokenRequest, actor: str, address: str = "") -> Made:
         while True:
             made = make_token(wish)
             await self.audit.did(actor, "token.create", _named(made.token), address=address)  # before it opens anything
@@ -110,7 +110,7 @@ def _named(token: Token) -> str:
 
 async def seed_token(store: Identities, audit: AuditLog, name: str, secret: str, scopes: Sequence[str]) -> None:
     """One that the operator brings. One that is there already, from another start or host, stays as it is."""
-    made = make_token(Wish(name, scopes), secret)
+    made = make_token(TokenRequest(name, scopes), secret)
     if await store.add_token(made.token):
         await audit.did("roost:environment", "token.create", _named(made.token))
 

@@ -136,33 +136,33 @@ class InternalError(A2AError):
     title = "Internal error"
 
 
-class HostError(A2AError):
+class RoostError(A2AError):
     """Not of the A2A specification: JSON-RPC codes from -32020 on."""
 
     domain = HOST_DOMAIN
 
 
-class AgentNotFound(HostError):
+class AgentNotFound(RoostError):
     code, http, grpc, reason, rpc_http = -32020, 404, "NOT_FOUND", "AGENT_NOT_FOUND", 404
     title = "No such agent"
 
 
-class RouteNotFound(HostError):
+class RouteNotFound(RoostError):
     code, http, grpc, reason, rpc_http = -32021, 404, "NOT_FOUND", "ROUTE_NOT_FOUND", 404
     title = "No such path"
 
 
-class MethodNotAllowed(HostError):
+class MethodNotAllowed(RoostError):
     code, http, grpc, reason, rpc_http = -32022, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405
     title = "Method not allowed"
 
 
-class Forbidden(HostError):
+class Forbidden(RoostError):
     code, http, grpc, reason, rpc_http = -32023, 403, "PERMISSION_DENIED", "FORBIDDEN", 403
     title = "Forbidden"
 
 
-class Unauthenticated(HostError):
+class Unauthenticated(RoostError):
     """`challenges` are for WWW-Authenticate."""
 
     code, http, grpc, reason, rpc_http = -32025, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 401
@@ -173,17 +173,17 @@ class Unauthenticated(HostError):
         self.challenges = challenges
 
 
-class PayloadTooLarge(HostError):
+class PayloadTooLarge(RoostError):
     code, http, grpc, reason, rpc_http = -32024, 413, "RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE", 413
     title = "Request body too large"
 
 
-class TooManyRequests(HostError):
+class TooManyRequests(RoostError):
     code, http, grpc, reason, rpc_http = -32029, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS", 429
     title = "Too many requests"
 
 
-class Unavailable(HostError):
+class Unavailable(RoostError):
     code, http, grpc, reason, rpc_http = -32030, 503, "UNAVAILABLE", "UNAVAILABLE", 503
     title = "Temporarily unavailable"
 
@@ -198,7 +198,7 @@ class Moved(Unavailable):
         super().__init__(message, **{"retry_after": 1, **details})
 
 
-class IdempotencyKeyReused(HostError):
+class IdempotencyKeyReused(RoostError):
     """Of idempotency/v1 (contracts of agentic-sandbox)."""
 
     code, http, grpc = -32422, 422, "FAILED_PRECONDITION"
@@ -206,6 +206,6 @@ class IdempotencyKeyReused(HostError):
     title = "The messageId was used before, with another message"
 
 
-class MessageIdMalformed(HostError):
+class MessageIdMalformed(RoostError):
     code, http, grpc, reason = -32032, 400, "INVALID_ARGUMENT", "IDEMPOTENCY_MESSAGE_ID_MALFORMED"
     title = "This messageId cannot be a key"

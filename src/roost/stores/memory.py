@@ -10,12 +10,9 @@ from roost.engine.ports import (
     COUNT_CAP,
     Adopted,
     Append,
+    CursorMove,
     DeadLetter,
-    Head,
-    Kept,
-    Listed,
     ListQuery,
-    Move,
     NewTask,
     Party,
     Position,
@@ -26,10 +23,13 @@ from roost.engine.ports import (
     Snapshot,
     StaleFence,
     Stored,
+    StoredUsage,
     Taken,
+    TaskHead,
+    TaskPage,
     Tombstone,
     Update,
-    Usage,
+    UsageDelta,
 )
 from roost.engine.stats import size_of, summed
 from roost.protocol.entries import Entry
@@ -40,7 +40,7 @@ from roost.stores.memory_identities import MemoryIdentities
 
 
 class _Row:
-    def __init__(self, new: NewTask, head: Head) -> None:
+    def __init__(self, new: NewTask, head: TaskHead) -> None:
         self.new = new
         self.head = head
         self.snapshot: Snapshot | None = None
@@ -61,7 +61,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         self.pushes: dict[tuple[str, str], Push] = {}
         self.dead: list[DeadLetter] = []
         self.tombstones: dict[str, Tombstone] = {}
-        self.kept: dict[tuple[Party, str], Kept] = {}
+        self.kept: dict[tuple[Party, str], StoredUsage] = {}
         self.to_cancel: set[str] = set()
 
     async def open(self) -> None:
@@ -125,7 +125,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         row = self.rows.get(task_id)
         return [] if row is None else [entry for entry in row.entries if entry.sub]
 
-    async def list_tasks(self, query: ListQuery) -> Listed:
+    async def list_tasks(self, query: ListQuery) -> TaskPage:
         after_ms = -1 if query.after is None else query.after.timestamp() * 1000
         rows = [
             row
@@ -141,7 +141,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         if query.cursor is not None:
             status_time, task_id = query.cursor
             rows = [row for row in rows if (-row.head.status_time, row.new.id) > (-status_time, task_id)]
-        return Listed([_stored(row, query.artifacts) for row in rows[: query.limit]], total)
+        return TaskPage([_stored(row, query.artifacts) for row in rows[: query.limit]], total)
 
     async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
         found = []
@@ -244,10 +244,10 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             self.pushes[key] = self.pushes[key]._replace(holder=worker)
         return [self.pushes[key] for key in keys]
 
-    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+    async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
         return [self._move(worker, move) for move in moves]
 
-    def _move(self, worker: str, move: Move) -> bool:
+    def _move(self, worker: str, move: CursorMove) -> bool:
         key = (move.task_id, move.config_id)
         push = self.pushes.get(key)
         if push is None or push.holder != worker:
@@ -305,7 +305,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
     async def agents(self) -> list[str]:
         return sorted({row.new.scope.agent for row in self.rows.values()})
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         calling = {key[0] for key, push in self.pushes.items() if push.due is not None}
         over = [
             row
@@ -327,7 +327,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             del self.rows[row.new.id]
             self.pushes = {key: push for key, push in self.pushes.items() if key[0] != row.new.id}
             self.dead = [letter for letter in self.dead if letter.task_id != row.new.id]
-        went = summed(Usage(*row.new.scope, 1, row.size) for row in gone)
+        went = summed(UsageDelta(*row.new.scope, 1, row.size) for row in gone)
         await self.add_usage([usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in went])
         return went
 
@@ -341,14 +341,14 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
     async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
         return sorted(stone for stone in self.tombstones.values() if stone.task_id > after)[:limit]
 
-    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+    async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:
         for tenant, owner, agent, tasks, size in deltas:
             parties: list[tuple[Party, str]] = [("tenant", tenant), ("owner", owner), ("agent", agent)]
             for party, name in parties:
-                kept = self.kept.get((party, name), Kept(name, 0, 0))
-                self.kept[party, name] = Kept(name, kept.tasks + tasks, kept.size + size)
+                kept = self.kept.get((party, name), StoredUsage(name, 0, 0))
+                self.kept[party, name] = StoredUsage(name, kept.tasks + tasks, kept.size + size)
 
-    async def usage(self) -> list[Kept]:
+    async def usage(self) -> list[StoredUsage]:
         return sorted(kept for (party, _), kept in self.kept.items() if party == "agent")
 
     async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
+from roost.identity.ports import Audited, Changes, NumberedAudit, SigningKey, Token
 
 
 class MemoryIdentities:
@@ -16,7 +16,7 @@ class MemoryIdentities:
         self.tokens: dict[str, tuple[int, Token]] = {}
         """With the version that changed it last; the keys too."""
         self.keys: dict[tuple[str, str], tuple[int, SigningKey]] = {}
-        self.audit: deque[Numbered] = deque()
+        self.audit: deque[NumberedAudit] = deque()
         self.audited = 0
 
     async def read_identities(self, after: int) -> Changes:
@@ -63,11 +63,11 @@ class MemoryIdentities:
     async def write_audit(self, lines: Sequence[Audited], keep: int) -> None:
         for line in lines:
             self.audited += 1
-            self.audit.append(Numbered(self.audited, line))
+            self.audit.append(NumberedAudit(self.audited, line))
         while len(self.audit) > keep:
             self.audit.popleft()
 
-    async def read_audit(self, before: int | None, limit: int) -> list[Numbered]:
+    async def read_audit(self, before: int | None, limit: int) -> list[NumberedAudit]:
         older = (line for line in reversed(self.audit) if before is None or line.number < before)
         return list(islice(older, limit))
 

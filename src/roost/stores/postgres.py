@@ -16,7 +16,7 @@ from roost.stores.postgres_checkpoints import KeptCheckpoints
 from roost.stores.postgres_commit import COMMIT, arguments, digest, refusals
 from roost.stores.postgres_identities import TokensAndKeys
 from roost.stores.postgres_leases import WorkerLeases
-from roost.stores.postgres_pool import CALL_S, TRIES, Pool, Target, back_off
+from roost.stores.postgres_pool import CALL_S, TRIES, DatabaseTarget, Pool, back_off
 from roost.stores.postgres_pushes import PushCursors
 from roost.stores.postgres_reads import Reads
 from roost.stores.postgres_records import KeptRecords
@@ -40,7 +40,7 @@ class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, KeptCheckpoin
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self.target = Target(url)
+        self.target = DatabaseTarget(url)
         self.location = self.target.location
         self.committing = Pool(
             self.target,

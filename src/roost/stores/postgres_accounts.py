@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.engine.ports import Kept, Party, Usage
+from roost.engine.ports import Party, StoredUsage, UsageDelta
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import from_text, to_text
 
@@ -64,7 +64,7 @@ STORED_BYTES = """
 class Accounts:
     pool: Pool
 
-    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+    async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:
         await self.pool.rows(
             ADD_USAGE,
             [to_text(delta.tenant) for delta in deltas],
@@ -74,9 +74,9 @@ class Accounts:
             [delta.size for delta in deltas],
         )
 
-    async def usage(self) -> list[Kept]:
+    async def usage(self) -> list[StoredUsage]:
         rows = await self.pool.rows(USAGE)
-        return [Kept(from_text(name), tasks, size) for name, tasks, size in rows]
+        return [StoredUsage(from_text(name), tasks, size) for name, tasks, size in rows]
 
     async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:
         parties, names = [party for party, _ in accounts], [to_text(name) for _, name in accounts]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from roost.stores.postgres_pool import Target
+from roost.stores.postgres_pool import DatabaseTarget
 from roost.stores.postgres_schema import VERSION, migrate
 
 TABLES = (
@@ -77,7 +77,7 @@ def back_up(url: str, file: Path) -> dict[str, int]:
 
 
 async def _copy(url: str, out: Any) -> About:
-    target = Target(url)
+    target = DatabaseTarget(url)
     connection = await target.connect(command_s=COPY_S, statement_timeout="0", idle_in_transaction_session_timeout="0")
     try:
         return await _write(connection, out)
@@ -121,7 +121,7 @@ def restore(url: str, file: Path) -> dict[str, int]:
 
 
 async def _put(url: str, file: Path) -> None:
-    target = Target(url)
+    target = DatabaseTarget(url)
     connection = await target.connect(command_s=COPY_S, statement_timeout="0", idle_in_transaction_session_timeout="0")
     try:
         async with connection.transaction():

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from roost.engine.leaves import is_due, leaf_of, leaf_of_tombstone
+from roost.engine.checkpoint_leaves import is_due, leaf_of, leaf_of_tombstone
 from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Seal, Segment, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text
-from roost.stores.schema import STATE_OF
+from roost.stores.sqlite_schema import STATE_OF
 
 LOCK = 0x726F6F7375
 """The advisory lock of whoever makes one."""

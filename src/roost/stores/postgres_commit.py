@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from roost.engine.ports import Append, Head, Refusal, Reserved, Scope, StaleFence, Taken
+from roost.engine.ports import Append, Refusal, Reserved, Scope, StaleFence, Taken, TaskHead
 from roost.stores.postgres_rows import encode_segment, from_text, to_text
-from roost.stores.schema import CODE_OF, place_of
+from roost.stores.sqlite_schema import CODE_OF, place_of
 
 COMMIT_FUNCTION = """
 CREATE FUNCTION commit_group_1(
@@ -222,7 +222,7 @@ def _segment(append: Append) -> Row:
     return last.seq, last.sub, len(entries), internal, encode_segment(entries), body, artifacts
 
 
-def _head(head: Head) -> Row:
+def _head(head: TaskHead) -> Row:
     place = place_of(head.state, head.hidden)
     return CODE_OF[head.state], head.status_time, head.worker, head.fence, head.hidden, place
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
+from roost.identity.ports import Audited, Changes, NumberedAudit, SigningKey, Token
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import from_text, to_text
 
@@ -169,9 +169,9 @@ class TokensAndKeys:
         columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * len(Audited._fields)
         await self.pool.rows(WRITE_AUDIT, *columns, keep)
 
-    async def read_audit(self, before: int | None, limit: int) -> list[Numbered]:
+    async def read_audit(self, before: int | None, limit: int) -> list[NumberedAudit]:
         rows = await self.pool.rows(READ_AUDIT, 2**62 if before is None else before, limit)
-        return [Numbered(row[0], Audited(row[1], *map(from_text, row[2:]))) for row in rows]
+        return [NumberedAudit(row[0], Audited(row[1], *map(from_text, row[2:]))) for row in rows]
 
     async def share(self, worker: str, figures: bytes) -> dict[str, bytes]:
         return dict(await self.pool.rows(SHARE, worker, figures))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from roost.engine.ports import Adopted
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import from_text, to_text
-from roost.stores.schema import ACTIVE
+from roost.stores.sqlite_schema import ACTIVE
 
 FORGET_MS = 3_600_000
 """How long a lease that ran out is remembered: one that is gone must not begin again under the same name."""

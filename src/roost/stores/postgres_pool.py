@@ -59,7 +59,7 @@ def driver() -> Any:
         raise DriverMissing("PostgreSQL needs a driver: pip install 'roost[postgres]'") from None
 
 
-class Target:
+class DatabaseTarget:
     """A database to connect to, and how to speak of it."""
 
     def __init__(self, url: str) -> None:
@@ -115,7 +115,7 @@ class Target:
 class Pool:
     """Up to `size` connections, made when they are needed. The session's state is never reset: nobody changes it."""
 
-    def __init__(self, target: Target, size: int, **settings: str) -> None:
+    def __init__(self, target: DatabaseTarget, size: int, **settings: str) -> None:
         self.target = target
         self.settings = settings
         self.permits = asyncio.Semaphore(size)

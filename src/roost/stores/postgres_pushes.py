@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.engine.ports import DeadLetter, Move, Push, PushConfig
+from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig
 from roost.stores.postgres_leases import gone
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import PUSH, from_text, push_of, to_text
@@ -101,7 +101,7 @@ class PushCursors:
         rows = await self.pool.rows(HOLD, worker, [to_text(agent) for agent in agents], limit)
         return [push_of(row[2:]) for row in sorted(rows, key=lambda row: (row[0], row[1]))]
 
-    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+    async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
         dead = [move.dead for move in moves]
         rows = await self.pool.rows(
             MOVE,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engine.ports import COUNT_CAP, Listed, ListQuery, Position, Stored, Update
+from roost.engine.ports import COUNT_CAP, ListQuery, Position, Stored, TaskPage, Update
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores.postgres_commit import digest
@@ -20,7 +20,7 @@ from roost.stores.postgres_rows import (
     stored_of,
     to_text,
 )
-from roost.stores.schema import CODE_OF, STATE_OF, UNLISTED
+from roost.stores.sqlite_schema import CODE_OF, STATE_OF, UNLISTED
 
 STATES = [code for code in STATE_OF if code > 0]
 
@@ -109,11 +109,11 @@ class Reads:
                 update.entries.extend(entries_after([row[6]], (seq, sub)))
         return list(found.values())
 
-    async def list_tasks(self, query: ListQuery) -> Listed:
+    async def list_tasks(self, query: ListQuery) -> TaskPage:
         statement = _Listing(query)
         rows = await self.pool.rows(statement.sql, *statement.args)
         tasks = [stored_of(row[1:]) for row in rows if row[1] is not None]
-        return Listed(tasks, rows[0][0])
+        return TaskPage(tasks, rows[0][0])
 
 
 class _Listing:

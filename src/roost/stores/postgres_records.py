@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.engine.ports import Reserved, Scope, Tombstone, Usage
+from roost.engine.ports import Reserved, Scope, Tombstone, UsageDelta
 from roost.engine.stats import summed
 from roost.stores.postgres_accounts import ADD_TO_KEPT, SIZE
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text
 from roost.stores.postgres_schema import OVER
-from roost.stores.schema import STATE_OF
+from roost.stores.sqlite_schema import STATE_OF
 
 READ_RESERVED = "SELECT task_id, seq, fingerprint FROM reservations WHERE key = $1 AND expires > now_ms() * 1000"
 DROP_RESERVATIONS = """
@@ -96,7 +96,7 @@ class KeptRecords:
     async def drop_reservations(self, most: int) -> int:
         return len(await self.pool.rows(DROP_RESERVATIONS, most))
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         return await self.pool.do(lambda connection: _prune(connection, to_text(agent), before_ms, keep, limit))
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
@@ -122,7 +122,7 @@ class KeptRecords:
         return None
 
 
-async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
     async with connection.transaction():
         until = await _until(connection, agent, before_ms, keep)
         if until is None:
@@ -134,7 +134,7 @@ async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int |
             BURY, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
         )
         return summed(
-            Usage(from_text(tenant), from_text(owner), from_text(name), tasks, size)
+            UsageDelta(from_text(tenant), from_text(owner), from_text(name), tasks, size)
             for tenant, owner, name, tasks, size in went
         )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from roost.engine.ports import Head, NewTask, Push, PushConfig, Scope, Snapshot, Stored
+from roost.engine.ports import NewTask, Push, PushConfig, Scope, Snapshot, Stored, TaskHead
 from roost.protocol.entries import Entry
-from roost.stores.schema import STATE_OF
+from roost.stores.sqlite_schema import STATE_OF
 
 HEAD = "t.state, t.status_time, t.worker, t.fence, t.hidden"
 TASK = f"t.id, c.tenant, c.owner, c.agent, t.context_id, t.created, {HEAD}"
@@ -22,9 +22,9 @@ encode_segment = msgspec.msgpack.Encoder().encode
 decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
 
 
-def head_of(row: Any) -> Head:
+def head_of(row: Any) -> TaskHead:
     """From the columns of HEAD."""
-    return Head(STATE_OF[row[0]], row[1], row[2], row[3], row[4])
+    return TaskHead(STATE_OF[row[0]], row[1], row[2], row[3], row[4])
 
 
 def stored_of(row: Any) -> Stored:

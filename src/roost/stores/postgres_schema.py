@@ -17,7 +17,7 @@ from roost.stores.postgres_accounts import ACCOUNTS
 from roost.stores.postgres_checkpoints import CHECKPOINTS
 from roost.stores.postgres_commit import COMMIT_FUNCTION
 from roost.stores.postgres_identities import IDENTITIES
-from roost.stores.schema import ACTIVE, CODE_OF, UNLISTED, NewerSchema
+from roost.stores.sqlite_schema import ACTIVE, CODE_OF, UNLISTED, NewerSchema
 
 OVER = f"state IN ({', '.join(str(CODE_OF[state]) for state in sorted(TERMINAL, key=CODE_OF.__getitem__))})"
 """A condition on tasks: they have ended. Queries have to say it in these words to use the index."""

@@ -19,11 +19,9 @@ from pathlib import Path
 from roost.engine.ports import (
     Adopted,
     Append,
+    CursorMove,
     DeadLetter,
-    Kept,
-    Listed,
     ListQuery,
-    Move,
     Party,
     Position,
     Push,
@@ -31,23 +29,25 @@ from roost.engine.ports import (
     Refusal,
     Reserved,
     Stored,
+    StoredUsage,
+    TaskPage,
     Tombstone,
     Update,
-    Usage,
+    UsageDelta,
 )
 from roost.engine.stats import summed
-from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
+from roost.identity.ports import Audited, Changes, NumberedAudit, SigningKey, Token
 from roost.protocol.entries import Entry
-from roost.stores import schema
 from roost.stores import sqlite_identities as identities
 from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
-from roost.stores import sqlite_reserved as reservations
+from roost.stores import sqlite_reservations as reservations
+from roost.stores import sqlite_schema
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite_making import MadeCheckpoints
 from roost.stores.sqlite_process import ProcessCarrier
 from roost.stores.sqlite_reader import Readers
-from roost.stores.sqlite_reserved import Deeds, Ledger
+from roost.stores.sqlite_reservations import Ledger, LedgerBackend
 from roost.stores.sqlite_thread import ThreadCarrier
 from roost.stores.sqlite_writer import connect, reason
 
@@ -87,7 +87,7 @@ class SQLiteStore(MadeCheckpoints):
         except BaseException:
             os.close(self.lock)
             raise
-        self.ledger = Ledger(taken, Deeds(self._write, self._read_reserved, self._confirm_reserved))
+        self.ledger = Ledger(taken, LedgerBackend(self._write, self._read_reserved, self._confirm_reserved))
         self.to_cancel: set[str] = set()
         self.readers = Readers(self.path, READERS)
 
@@ -116,7 +116,7 @@ class SQLiteStore(MadeCheckpoints):
     async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
         return await self.readers.do(tasks.read_updates, positions, limit)
 
-    async def list_tasks(self, query: ListQuery) -> Listed:
+    async def list_tasks(self, query: ListQuery) -> TaskPage:
         return await self.readers.do(tasks.list_tasks, query)
 
     async def probe(self) -> None:
@@ -160,7 +160,7 @@ class SQLiteStore(MadeCheckpoints):
             dropped += await self._drop(await self.readers.do(reservations.first, over))
         return dropped
 
-    async def _drop(self, rows: Sequence[reservations.Numbered]) -> int:
+    async def _drop(self, rows: Sequence[reservations.NumberedReservation]) -> int:
         dropped = 0
         for start in range(0, len(rows), DROPPED_AT_ONCE):
             some = rows[start : start + DROPPED_AT_ONCE]
@@ -194,7 +194,7 @@ class SQLiteStore(MadeCheckpoints):
         held: list[Push] = await self.carrier.do("hold_pushes", worker, agents, limit)
         return held
 
-    async def move_pushes(self, worker: str, moves: Sequence[Move]) -> list[bool]:
+    async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
         moved: list[bool] = await self.carrier.do("move_pushes", worker, moves)
         return moved
 
@@ -212,9 +212,9 @@ class SQLiteStore(MadeCheckpoints):
 
     # Records
 
-    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[Usage]:
+    async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         graves = await self.readers.do(records.doomed, agent, before_ms, keep, limit)
-        went: list[Usage] = []
+        went: list[UsageDelta] = []
         for start in range(0, len(graves), PRUNED_AT_ONCE):
             went += await self.carrier.do("bury", graves[start : start + PRUNED_AT_ONCE])
         return summed(went)
@@ -222,10 +222,10 @@ class SQLiteStore(MadeCheckpoints):
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
         return await self.readers.do(records.read_tombstone, task_id)
 
-    async def add_usage(self, deltas: Sequence[Usage]) -> None:
+    async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:
         await self.carrier.do("add_usage", deltas)
 
-    async def usage(self) -> list[Kept]:
+    async def usage(self) -> list[StoredUsage]:
         return await self.readers.do(records.usage)
 
     async def stored_bytes(self, accounts: Sequence[tuple[Party, str]]) -> list[int]:
@@ -268,7 +268,7 @@ class SQLiteStore(MadeCheckpoints):
     async def write_audit(self, lines: Sequence[Audited], keep: int) -> None:
         await self.carrier.do("write_audit", lines, keep)
 
-    async def read_audit(self, before: int | None, limit: int) -> list[Numbered]:
+    async def read_audit(self, before: int | None, limit: int) -> list[NumberedAudit]:
         return await self.readers.do(identities.read_audit, before, limit)
 
     async def share(self, worker: str, figures: bytes) -> dict[str, bytes]:
@@ -298,11 +298,11 @@ def _prepare(path: Path) -> dict[bytes, int]:
     try:
         path.touch(mode=0o600)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            schema.found(connection)
+            sqlite_schema.found(connection)
         with closing(connect(path)) as connection:
-            schema.migrate(connection)
+            sqlite_schema.migrate(connection)
             return reservations.load(connection)
-    except (OSError, schema.NotAJournal) as error:
+    except (OSError, sqlite_schema.NotAJournal) as error:
         raise StoreBroken(f"cannot use {path}: {error}. Choose another folder with --data") from error
     except sqlite3.Error as error:
         raise StoreBroken(f"cannot use {reason(path, error)}. Or choose another folder with --data") from error

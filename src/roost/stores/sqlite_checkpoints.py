@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.engine.leaves import leaf_of, leaf_of_tombstone
+from roost.engine.checkpoint_leaves import leaf_of, leaf_of_tombstone
 from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Segment, Tombstone
 from roost.protocol.entries import Entry
-from roost.stores.schema import STATE_OF
+from roost.stores.sqlite_schema import STATE_OF
 from roost.stores.sqlite_tasks import decode_segment
 
 LOCK = "checkpoint.lock"

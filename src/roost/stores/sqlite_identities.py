@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from roost.identity.ports import Audited, Changes, Numbered, SigningKey, Token
+from roost.identity.ports import Audited, Changes, NumberedAudit, SigningKey, Token
 
 TOKEN = "id, digest, name, subject, tenants, scopes, created, expires, revoked"  # noqa: S105  # columns
 KEY = "agent, kid, alg, public, sealed, created, until, retired"
@@ -89,13 +89,13 @@ def write_audit(connection: sqlite3.Connection, lines: Sequence[Audited], keep: 
     connection.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (keep,))
 
 
-def read_audit(connection: sqlite3.Connection, before: int | None, limit: int) -> list[Numbered]:
+def read_audit(connection: sqlite3.Connection, before: int | None, limit: int) -> list[NumberedAudit]:
     where, args = ("", ()) if before is None else ("WHERE number < ?", (before,))
     rows = connection.execute(
         f"SELECT number, time, actor, action, target, outcome, address FROM audit {where} ORDER BY number DESC LIMIT ?",
         (*args, limit),
     )
-    return [Numbered(row[0], Audited(*row[1:])) for row in rows]
+    return [NumberedAudit(row[0], Audited(*row[1:])) for row in rows]
 
 
 def _raised(connection: sqlite3.Connection, done: sqlite3.Cursor) -> bool:

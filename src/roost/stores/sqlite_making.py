@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from roost.engine.leaves import is_due
+from roost.engine.checkpoint_leaves import is_due
 from roost.engine.ports import Checkpoint, Leaf, NewTask, Seal, Segment, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores import sqlite_checkpoints as checkpoints

@@ -26,15 +26,15 @@ import msgspec
 from msgspec import Raw, Struct
 
 from roost.engine.ports import OutcomeUnknown, StoreUnavailable
-from roost.stores.sqlite_writer import OPERATIONS, Writer, reason
+from roost.stores.sqlite_writer import OPERATIONS, SQLiteWriter, reason
 
 
-class Request(Struct, array_like=True):
+class WriterRequest(Struct, array_like=True):
     operation: str
     args: Raw
 
 
-class Reply(Struct, array_like=True):
+class WriterReply(Struct, array_like=True):
     """`failure` says why SQLite refused."""
 
     result: Raw = Raw(b"\xc0")
@@ -52,7 +52,7 @@ Decode = Callable[[Any], Any]
 @cache
 def _decoders(operation: str) -> tuple[Decode, Decode]:
     """For the arguments of an operation of the writer and for its result, as its signature says."""
-    hints = get_type_hints(OPERATIONS.get(operation) or getattr(Writer, operation))
+    hints = get_type_hints(OPERATIONS.get(operation) or getattr(SQLiteWriter, operation))
     hints.pop("connection", None)
     result = hints.pop("return")
     args = GenericAlias(tuple, tuple(hints.values()))
@@ -70,7 +70,7 @@ class ProcessCarrier:
 
     async def do(self, operation: str, *args: Any) -> Any:
         line = await self._connected()
-        reply = await line.ask(encode(Request(operation, Raw(encode(args)))))
+        reply = await line.ask(encode(WriterRequest(operation, Raw(encode(args)))))
         if reply.failure is not None:
             raise StoreUnavailable(reply.failure)
         return _decoders(operation)[1](reply.result)
@@ -121,16 +121,16 @@ class _Line(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.buffer = bytearray()
-        self.waiting: deque[asyncio.Future[Reply]] = deque()
+        self.waiting: deque[asyncio.Future[WriterReply]] = deque()
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.WriteTransport, transport)
 
-    async def ask(self, request: bytes) -> Reply:
+    async def ask(self, request: bytes) -> WriterReply:
         if self.lost:
             raise StoreUnavailable(GONE)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[WriterReply] = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         self.transport.write(len(request).to_bytes(4, "big") + request)
         return await future
@@ -158,7 +158,7 @@ class _Line(asyncio.Protocol):
                 future.set_exception(OutcomeUnknown(GONE))
 
 
-_decode_reply = msgspec.msgpack.Decoder(Reply).decode
+_decode_reply = msgspec.msgpack.Decoder(WriterReply).decode
 
 
 def main(descriptor: int, path: Path) -> None:
@@ -171,35 +171,37 @@ def main(descriptor: int, path: Path) -> None:
         writer = _open(path)
         with suppress(ConnectionError):  # the host was killed
             writer = _serve(line, requests, path, writer)
-        if isinstance(writer, Writer):
+        if isinstance(writer, SQLiteWriter):
             writer.close()
 
 
-def _serve(line: socket.socket, requests: BinaryIO, path: Path, writer: Writer | Reply) -> Writer | Reply:
-    decode_request = msgspec.msgpack.Decoder(Request).decode
+def _serve(
+    line: socket.socket, requests: BinaryIO, path: Path, writer: SQLiteWriter | WriterReply
+) -> SQLiteWriter | WriterReply:
+    decode_request = msgspec.msgpack.Decoder(WriterRequest).decode
     while len(size := requests.read(4)) == 4:
         request = decode_request(requests.read(int.from_bytes(size, "big")))
-        if isinstance(writer, Reply):
+        if isinstance(writer, WriterReply):
             writer = _open(path)
-        reply = encode(writer if isinstance(writer, Reply) else _reply(writer, request))
+        reply = encode(writer if isinstance(writer, WriterReply) else _reply(writer, request))
         line.sendall(len(reply).to_bytes(4, "big") + reply)
     return writer
 
 
-def _open(path: Path) -> Writer | Reply:
+def _open(path: Path) -> SQLiteWriter | WriterReply:
     """The writer, or what to tell those who want to write."""
     try:
-        return Writer(path)
+        return SQLiteWriter(path)
     except sqlite3.Error as error:
-        return Reply(failure=reason(path, error))
+        return WriterReply(failure=reason(path, error))
 
 
-def _reply(writer: Writer, request: Request) -> Reply:
+def _reply(writer: SQLiteWriter, request: WriterRequest) -> WriterReply:
     try:
         result = writer.do(request.operation, *_decoders(request.operation)[0](request.args))
     except StoreUnavailable as error:
-        return Reply(failure=str(error))
-    return Reply(Raw(encode(result)))
+        return WriterReply(failure=str(error))
+    return WriterReply(Raw(encode(result)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engine.ports import DeadLetter, Move, Push, PushConfig
+from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig
 from roost.stores.sqlite_tasks import marks
 
 PUSH = "task_id, id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error"
@@ -39,7 +39,7 @@ def delete_push(connection: sqlite3.Connection, task_id: str, config_id: str) ->
     return connection.execute("DELETE FROM pushes WHERE task_id = ? AND id = ?", (task_id, config_id)).rowcount == 1
 
 
-class _Clock:
+class _ClockWatch:
     """Sees that the machine's clock was set back: then what is due later would be due much too late."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _Clock:
         return before is not None and ahead < before - SET_BACK_S
 
 
-_clock = _Clock()
+_clock = _ClockWatch()
 
 
 def hold_pushes(connection: sqlite3.Connection, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
@@ -71,11 +71,11 @@ def hold_pushes(connection: sqlite3.Connection, worker: str, agents: Sequence[st
     return held
 
 
-def move_pushes(connection: sqlite3.Connection, worker: str, moves: Sequence[Move]) -> list[bool]:
+def move_pushes(connection: sqlite3.Connection, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
     return [_move(connection, worker, move) for move in moves]
 
 
-def _move(connection: sqlite3.Connection, worker: str, move: Move) -> bool:
+def _move(connection: sqlite3.Connection, worker: str, move: CursorMove) -> bool:
     now = now_ms()
     due = None if move.delay_s is None else now + round(move.delay_s * 1000)
     if due is None and not move.paused and _last_seq(connection, move.task_id) > move.cursor:

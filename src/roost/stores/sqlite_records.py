@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from roost.engine.ports import Kept, Party, Scope, Tombstone, Usage
+from roost.engine.ports import Party, Scope, StoredUsage, Tombstone, UsageDelta
 from roost.protocol.entries import NO_CHAIN
-from roost.stores.schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED
 from roost.stores.sqlite_pushes import now_ms
+from roost.stores.sqlite_schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED
 from roost.stores.sqlite_tasks import decode_segment, marks
 
 _ENDED = " UNION ALL ".join(
@@ -71,7 +71,7 @@ def _grave(connection: sqlite3.Connection, task_id: str) -> Grave:
     return Grave(task_id, 0, NO_CHAIN) if last is None else Grave(task_id, last.seq, last.chain)
 
 
-def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> list[Usage]:
+def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> list[UsageDelta]:
     """Leave a tombstone for each and delete the rest of it; what went, by scope."""
     now = now_ms()
     ids = [grave.task_id for grave in graves]
@@ -88,7 +88,7 @@ def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> list[Usage]
     return went
 
 
-def _weigh(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Usage]:
+def _weigh(connection: sqlite3.Connection, ids: Sequence[str]) -> list[UsageDelta]:
     """What there is of these tasks, by scope."""
     size = "length(entries) + ifnull(length(body), 0) + ifnull(length(artifacts), 0)"
     rows = connection.execute(
@@ -97,7 +97,7 @@ def _weigh(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Usage]:
         f" FROM tasks t JOIN scopes ON scopes.id = t.scope WHERE t.id IN ({marks(ids)}) GROUP BY scopes.id",
         ids,
     )
-    return [Usage(*row) for row in rows]
+    return [UsageDelta(*row) for row in rows]
 
 
 def read_tombstone(connection: sqlite3.Connection, task_id: str) -> Tombstone | None:
@@ -109,7 +109,7 @@ def read_tombstone(connection: sqlite3.Connection, task_id: str) -> Tombstone | 
     return None if row is None else Tombstone(row[0], Scope(*row[1:4]), STATE_OF[row[4]], *row[5:])
 
 
-def add_usage(connection: sqlite3.Connection, deltas: Sequence[Usage]) -> None:
+def add_usage(connection: sqlite3.Connection, deltas: Sequence[UsageDelta]) -> None:
     connection.executemany(
         "INSERT INTO kept (party, name, tasks, size) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks, size = size + excluded.size",
@@ -121,9 +121,9 @@ def add_usage(connection: sqlite3.Connection, deltas: Sequence[Usage]) -> None:
     )
 
 
-def usage(connection: sqlite3.Connection) -> list[Kept]:
+def usage(connection: sqlite3.Connection) -> list[StoredUsage]:
     rows = connection.execute("SELECT name, tasks, size FROM kept WHERE party = 'agent' ORDER BY name")
-    return [Kept(*row) for row in rows]
+    return [StoredUsage(*row) for row in rows]
 
 
 def stored_bytes(connection: sqlite3.Connection, accounts: Sequence[tuple[Party, str]]) -> list[int]:

@@ -11,19 +11,19 @@ import msgspec
 from roost.engine.ports import (
     COUNT_CAP,
     Adopted,
-    Head,
-    Listed,
     ListQuery,
     NewTask,
     Position,
     Scope,
     Snapshot,
     Stored,
+    TaskHead,
+    TaskPage,
     Update,
 )
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
-from roost.stores.schema import ACTIVE, CODE_OF, LISTED, STATE_OF
+from roost.stores.sqlite_schema import ACTIVE, CODE_OF, LISTED, STATE_OF
 
 TASK = "t.id, t.context_id, t.created, t.state, t.status_time, t.worker, t.fence, t.hidden"
 SNAPSHOT = (
@@ -81,19 +81,19 @@ def read_updates(connection: sqlite3.Connection, positions: Sequence[Position], 
         connection.execute("ROLLBACK")
 
 
-def _read_head(connection: sqlite3.Connection, task_id: str) -> Head | None:
+def _read_head(connection: sqlite3.Connection, task_id: str) -> TaskHead | None:
     row = connection.execute(
         "SELECT state, status_time, worker, fence, hidden FROM tasks WHERE id = ?", (task_id,)
     ).fetchone()
     return None if row is None else _head(row)
 
 
-def list_tasks(connection: sqlite3.Connection, query: ListQuery) -> Listed:
+def list_tasks(connection: sqlite3.Connection, query: ListQuery) -> TaskPage:
     found = connection.execute(
         "SELECT id FROM scopes WHERE tenant = ? AND owner = ? AND agent = ?", query.scope
     ).fetchone()
     if found is None:
-        return Listed([], 0)
+        return TaskPage([], 0)
     where, args = _filters(query, found[0])
     rows: list[tuple[Any, ...]] = []
     total = 0
@@ -105,7 +105,7 @@ def list_tasks(connection: sqlite3.Connection, query: ListQuery) -> Listed:
             total += count
             rows += _page(connection, query, f"{part} AND {where}", args)
     rows.sort(key=lambda row: (-row[4], row[0]))
-    return Listed([_stored(row, query.scope) for row in rows[: query.limit]], min(total, COUNT_CAP))
+    return TaskPage([_stored(row, query.scope) for row in rows[: query.limit]], min(total, COUNT_CAP))
 
 
 def _page(connection: sqlite3.Connection, query: ListQuery, where: str, args: list[Any]) -> list[tuple[Any, ...]]:
@@ -191,6 +191,6 @@ def _stored(row: tuple[Any, ...], scope: Scope) -> Stored:
     return Stored(NewTask(row[0], scope, row[1], row[2]), _head(row[3:8]), snapshot)
 
 
-def _head(row: tuple[Any, ...]) -> Head:
+def _head(row: tuple[Any, ...]) -> TaskHead:
     state, status_time, worker, fence, hidden = row
-    return Head(STATE_OF[state], status_time, worker, fence, bool(hidden))
+    return TaskHead(STATE_OF[state], status_time, worker, fence, bool(hidden))

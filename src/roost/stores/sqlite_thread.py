@@ -8,14 +8,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from roost.stores.sqlite_writer import Writer
+from roost.stores.sqlite_writer import SQLiteWriter
 
 Job = tuple[str, tuple[Any, ...], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
 class ThreadCarrier:
     def __init__(self, path: Path, lock: int) -> None:
-        self.writer = Writer(path)
+        self.writer = SQLiteWriter(path)
         self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._work, name="sqlite-writer", daemon=True)
         self.thread.start()

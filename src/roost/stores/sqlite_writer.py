@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from roost.engine.ports import Append, Head, PushConfig, Reservation, Scope, StoreUnavailable
+from roost.engine.ports import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
 from roost.stores import (
     sqlite_checkpoints,
     sqlite_identities,
     sqlite_pushes,
     sqlite_records,
-    sqlite_reserved,
+    sqlite_reservations,
     sqlite_tasks,
 )
-from roost.stores.schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 from roost.stores.sqlite_pushes import now_ms
+from roost.stores.sqlite_schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -51,8 +51,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     for operation in (
         sqlite_tasks.adopt,
         sqlite_tasks.leave,
-        sqlite_reserved.confirm_reserved,
-        sqlite_reserved.drop_reserved,
+        sqlite_reservations.confirm_reserved,
+        sqlite_reservations.drop_reserved,
         sqlite_pushes.put_push,
         sqlite_pushes.delete_push,
         sqlite_pushes.hold_pushes,
@@ -75,7 +75,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 encode_segment = msgspec.msgpack.Encoder().encode
 
 
-class Writer:
+class SQLiteWriter:
     """The connection that writes. Not thread-safe: a carrier calls it (sqlite_thread.py, sqlite_process.py)."""
 
     def __init__(self, path: Path) -> None:
@@ -257,7 +257,7 @@ def _push(push: PushConfig | None, now: int) -> Row:
     return NO_PUSH if push is None else (push.id, push.sealed, push.cursor, now)
 
 
-def _head(head: Head) -> Row:
+def _head(head: TaskHead) -> Row:
     place = place_of(head.state, head.hidden)
     return CODE_OF[head.state], head.status_time, head.worker, head.fence, int(head.hidden), place
 

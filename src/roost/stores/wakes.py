@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from roost.stores.postgres_pool import DriverMissing, Target
+from roost.stores.postgres_pool import DatabaseTarget, DriverMissing
 
 log = logging.getLogger("roost.stores")
 
@@ -143,7 +143,7 @@ class PostgresWakes(_Wakes):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self.target = Target(url)
+        self.target = DatabaseTarget(url)
         self.me = secrets.token_hex(8)
         self.connection: Any = None
         self.turn = asyncio.Lock()

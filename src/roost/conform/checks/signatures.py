@@ -10,7 +10,16 @@ from roost.conform.case import Case
 from roost.conform.check import ONCE, SHOULD, check
 from roost.conform.outcome import Failed, Skipped, Unjudged
 from roost.conform.target import Target
-from roost.identity.verifying import Fault, Jwk, Unverifiable, Verdict, key_urls, read_card, read_jwks, verify
+from roost.identity.card_verification import (
+    Jwk,
+    SignatureFault,
+    SignatureVerdict,
+    Unverifiable,
+    key_urls,
+    read_card,
+    read_jwks,
+    verify,
+)
 
 ELSEWHERE = "the keys are not where the card is, and are fetched from nowhere else"
 
@@ -30,7 +39,7 @@ async def keys(target: Target) -> list[Jwk]:
     return found
 
 
-async def verdicts(target: Target) -> list[Verdict]:
+async def verdicts(target: Target) -> list[SignatureVerdict]:
     try:
         found = await keys(target)
         if not found:
@@ -43,10 +52,10 @@ async def verdicts(target: Target) -> list[Verdict]:
 @check("signatures.valid", "A signature of the card fits it", "8.4.3", "signatures", on=ONCE)
 async def is_valid(x: Case) -> None:
     found = await verdicts(x.target)
-    known = [one for one in found if one.fault is not Fault.UNKNOWN_KEY]
+    known = [one for one in found if one.fault is not SignatureFault.UNKNOWN_KEY]
     if not known:
         raise Unjudged("the keys that signed the card are not at hand")
-    if not any(one.valid for one in known) or any(one.fault is Fault.MISMATCH for one in known):
+    if not any(one.valid for one in known) or any(one.fault is SignatureFault.MISMATCH for one in known):
         seen = [f"{one.kid}: {one.why or 'valid'}" for one in found]
         raise Failed(seen, "the card was not changed after it was signed")
 

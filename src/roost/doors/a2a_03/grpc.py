@@ -17,17 +17,17 @@ from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.asked import CONFIG, TASK, check_name, core_of, from_message, name_config
-from roost.doors.a2a_03.beside import beside
 from roost.doors.a2a_03.door import require_old
 from roost.doors.a2a_03.errors import name_of
 from roost.doors.a2a_03.handler import Handler03
+from roost.doors.a2a_03.offload import beside
+from roost.doors.a2a_03.requests import CONFIG, TASK, check_name, core_of, from_message, name_config
 from roost.doors.context import Context
 from roost.doors.grpc import GrpcDoor, Opening, Operation
 from roost.doors.grpc_calls import Calls
 from roost.doors.grpc_errors import Servicer, abort
 from roost.doors.guard import Guard
-from roost.doors.http import Head
+from roost.doors.http import RequestHead
 from roost.doors.observability import Requests
 from roost.doors.sdk import SdkCall
 from roost.protocol.errors import A2AError
@@ -57,7 +57,7 @@ OWN = {
 """What is converted beside the loop, and the method of Converter that does it; the others are the compat layer's."""
 
 
-class Converter(CompatGrpcHandler):
+class CompatGrpcConverter(CompatGrpcHandler):
     """Its methods are given a ServerCallContext; who calls has been found out already."""
 
     def __init__(self, context: Context) -> None:
@@ -99,9 +99,9 @@ class OldGrpcDoor(GrpcDoor):
     names_agent = AGENT
 
     def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None, calls: Calls) -> None:
-        agents = list(context.engine.runner.lanes)
+        agents = list(context.engine.runner.queues)
         super().__init__(context, guard, requests, agents[0] if len(agents) == 1 else root, calls)
-        self.converter = Converter(context)
+        self.converter = CompatGrpcConverter(context)
 
     def service(self) -> grpc.GenericRpcHandler:
         kinds = {method.name: getattr(old_pb, method.input_type.name) for method in SERVICE.methods}
@@ -122,7 +122,7 @@ class OldGrpcDoor(GrpcDoor):
 
         return checked
 
-    def _agent(self, head: Head, params: Any) -> str | None:
+    def _agent(self, head: RequestHead, params: Any) -> str | None:
         return head.header(AGENT.encode()).strip() or self.root
 
     def _check_version(self, version: str) -> None:

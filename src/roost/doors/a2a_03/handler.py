@@ -15,11 +15,11 @@ from a2a.utils.errors import InvalidParamsError
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from roost.doors.a2a_03.asked import EXACT
-from roost.doors.a2a_03.beside import OldOperations, beside
+from roost.doors.a2a_03.offload import OldOperations, beside
+from roost.doors.a2a_03.requests import EXACT
 from roost.doors.context import Context
 from roost.doors.errors import known
-from roost.doors.http import Head, Request
+from roost.doors.http import Request, RequestHead
 from roost.doors.rest import Call
 from roost.doors.sdk import EngineHandler, SdkCall, ours
 from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
@@ -113,7 +113,7 @@ def sdk_call(call: Call) -> SdkCall:
     return SdkCall(request, call.agent, call.principal, call.context.base(request))
 
 
-def refusal(error: BaseException, head: Head) -> A2AError:
+def refusal(error: BaseException, head: RequestHead) -> A2AError:
     """What the handler raised, as ours."""
     if isinstance(error, InvalidParamsError) and error.__cause__ is None:
         return InvalidParams(error.message)

@@ -11,10 +11,10 @@ from msgspec import Raw
 from pydantic import BaseModel
 
 from roost.doors import jsonrpc
-from roost.doors.a2a_03.asked import from_params
-from roost.doors.a2a_03.beside import beside
 from roost.doors.a2a_03.door import admit
 from roost.doors.a2a_03.handler import Handler03, plain, refusal, sdk_call
+from roost.doors.a2a_03.offload import beside
+from roost.doors.a2a_03.requests import from_params
 from roost.doors.a2a_03.streams import write_stream
 from roost.doors.errors import rpc_error
 from roost.doors.guard import check_content_type
@@ -63,7 +63,7 @@ async def serve(call: Call) -> None:
         envelope = envelope_of(body)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         engine = call.context.engine
-        admit(request, engine.lane(call.agent).hosted.profile, engine.tenancy)
+        admit(request, engine.queue_of(call.agent).hosted.profile, engine.tenancy)
         method = _method(envelope.method)
         request.route = f"{request.route} {envelope.method}"
         params = bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}"

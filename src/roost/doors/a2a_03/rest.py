@@ -13,10 +13,10 @@ from a2a.utils.errors import A2AError as SdkError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.asked import core_of, from_json, history_length, push_from_json
-from roost.doors.a2a_03.beside import beside
 from roost.doors.a2a_03.errors import rest_body
 from roost.doors.a2a_03.handler import Handler03, refusal, sdk_call, whole
+from roost.doors.a2a_03.offload import beside
+from roost.doors.a2a_03.requests import core_of, from_json, history_length, push_from_json
 from roost.doors.a2a_03.streams import write_stream
 from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, Response, respond

@@ -6,8 +6,8 @@ from typing import Any
 
 from roost.doors.openai.errors import error_of, failure_of
 from roost.doors.openai.exchange import Exchange
-from roost.doors.openai.marks import Usage
-from roost.doors.openai.reading import Piece
+from roost.doors.openai.turn_reader import Piece
+from roost.extensions.data import TokenUsage
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError
 
@@ -74,7 +74,7 @@ class Chunks:
         return _event({**self.common, "choices": [choice], **(more or {})})
 
 
-def shown_usage(usage: Usage | None) -> dict[str, Any] | None:
+def shown_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
     if usage is None:
         return None
     return {

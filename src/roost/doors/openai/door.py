@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, TypeVar
 from roost.doors.context import Context
 from roost.doors.guard import check_content_type, negotiate_extensions
 from roost.doors.http import NOT_KEPT, Request, Response, respond
-from roost.doors.openai.asked import ChatRequest, ResponsesRequest, parse
 from roost.doors.openai.chat import Chunks, completion
 from roost.doors.openai.errors import failed
-from roost.doors.openai.exchange import SESSION, Exchange, Place, write_stream
-from roost.doors.openai.responses import Events, response
-from roost.doors.openai.sending import Wish, begin, place_of, reopen
+from roost.doors.openai.exchange import SESSION, Exchange, TurnReference, write_stream
+from roost.doors.openai.requests import ChatRequest, ResponsesRequest, parse
+from roost.doors.openai.responses import ResponseEvents, response
+from roost.doors.openai.sending import TurnRequest, begin, place_of, reopen
 from roost.doors.openai.turn import turn_of
 from roost.doors.rest import Call
 from roost.doors.templates import values_of
-from roost.engine.accepting import MAX_CONTEXT_ID
 from roost.engine.hosted import Profile
+from roost.engine.intake import MAX_CONTEXT_ID
 from roost.protocol.codec import encode
 from roost.protocol.errors import AgentNotFound, InvalidParams, MethodNotAllowed, RouteNotFound, TaskNotFound
 from roost.protocol.types import CancelTaskRequest
@@ -100,7 +100,7 @@ class OpenAIDoor:
         asked.check()
         session = _session(request, session_id=asked.session_id)
         turn = turn_of(asked.messages, "messages", in_session=bool(session))
-        exchange = await self._begin(call, Wish(turn, asked.metadata, session, streams=bool(asked.stream)))
+        exchange = await self._begin(call, TurnRequest(turn, asked.metadata, session, streams=bool(asked.stream)))
         if asked.stream:
             options = asked.stream_options
             with_usage = options is not None and bool(options.include_usage)
@@ -123,11 +123,11 @@ class OpenAIDoor:
         previous = asked.previous_response_id or ""
         turn = turn_of(asked.said, "input", asked.instructions, in_session=bool(session or previous))
         background = bool(asked.background)
-        wish = Wish(turn, asked.metadata, session, previous, bool(asked.stream))
+        wish = TurnRequest(turn, asked.metadata, session, previous, bool(asked.stream))
         exchange = await self._begin(call, wish)
         exchange.cancels = self.cancels and not background
         if asked.stream:
-            await write_stream(exchange, Events(exchange))
+            await write_stream(exchange, ResponseEvents(exchange))
         elif background:
             exchange.release()
             await _ok(exchange, encode(response(exchange)))
@@ -139,7 +139,7 @@ class OpenAIDoor:
         streams = request.query.get("stream", "") in ("true", "1")
         exchange = await reopen(call, place, follow=streams)
         if streams:
-            await write_stream(exchange, Events(exchange, _after(request)))
+            await write_stream(exchange, ResponseEvents(exchange, _after(request)))
         else:
             await _ok(exchange, encode(response(exchange)))
 
@@ -149,7 +149,7 @@ class OpenAIDoor:
         exchange = await reopen(call, place, follow=False)
         await _ok(exchange, encode(response(exchange)))
 
-    async def _found(self, request: Request, response_id: str) -> tuple[Call, Place]:
+    async def _found(self, request: Request, response_id: str) -> tuple[Call, TurnReference]:
         place = place_of(response_id)
         profile = None if place is None else self.by_id.get(place.agent)
         if place is None or profile is None:
@@ -194,7 +194,7 @@ class OpenAIDoor:
         negotiate_extensions(request, profile, context.engine.tenancy)
         return Call(context, request, profile.id, {}, principal)
 
-    async def _begin(self, call: Call, wish: Wish) -> Exchange:
+    async def _begin(self, call: Call, wish: TurnRequest) -> Exchange:
         exchange = await begin(call, wish)
         exchange.cancels = self.cancels
         return exchange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.doors.errors import headers_of
 from roost.doors.http import Headers, Response
-from roost.doors.openai.reading import Reader
+from roost.doors.openai.turn_reader import TurnReader
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError
 from roost.protocol.types import TaskState
@@ -43,11 +43,11 @@ def openai_error(error: A2AError) -> Response:
     return Response(error.http, encode({"error": error_of(error)}), headers=headers_of(error))
 
 
-def failure_of(reader: Reader) -> Error:
+def failure_of(reader: TurnReader) -> Error:
     _, kind, code = FAILURES[reader.state]
     return {"message": reader.failure, "type": kind, "param": None, "code": code}
 
 
-def failed(reader: Reader, headers: Headers) -> Response:
+def failed(reader: TurnReader, headers: Headers) -> Response:
     status, _, _ = FAILURES[reader.state]
     return Response(status, encode({"error": failure_of(reader)}), headers=[*NO_RETRY, *headers])

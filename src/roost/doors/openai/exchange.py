@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from roost.doors.http import ClientGone, Headers
 from roost.doors.openai.errors import NO_RETRY
-from roost.doors.openai.reading import Piece, Reader, word
+from roost.doors.openai.turn_reader import Piece, TurnReader, word
 from roost.doors.rest import Call
 from roost.doors.sse import HEADERS, KEEP_ALIVE, one_line
 from roost.engine.follower import Follower
@@ -25,7 +25,7 @@ SESSION, TASK = b"x-session-id", b"x-task-id"
 KEY = b"idempotency-key"
 
 
-class Place(NamedTuple):
+class TurnReference(NamedTuple):
     """Of a turn: its task, and the entry that it began with."""
 
     agent: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 class Exchange:
     """`cancels`: the task ends with a client that leaves early. `kept`: there is a task that can be read again."""
 
-    def __init__(self, call: Call, place: Place, reader: Reader, follower: Follower | None) -> None:
+    def __init__(self, call: Call, place: TurnReference, reader: TurnReader, follower: Follower | None) -> None:
         self.call = call
         self.place = place
         self.reader = reader
@@ -125,7 +125,7 @@ class Exchange:
         follower.close()
 
 
-class Writer(Protocol):
+class TurnWriter(Protocol):
     """How an API writes the events of a turn: each as one server-sent event, or several."""
 
     def opening(self) -> bytes: ...
@@ -134,7 +134,7 @@ class Writer(Protocol):
     def broken(self, error: A2AError) -> bytes: ...
 
 
-async def write_stream(exchange: Exchange, writer: Writer) -> None:
+async def write_stream(exchange: Exchange, writer: TurnWriter) -> None:
     request, reader = exchange.call.request, exchange.reader
     request.status = 200
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from roost.doors.openai.errors import error_of, failure_of
 from roost.doors.openai.exchange import Exchange
-from roost.doors.openai.marks import ToolCall, Usage
-from roost.doors.openai.reading import MESSAGE, Piece
 from roost.doors.openai.turn import ANSWER, TOOL_CALL
+from roost.doors.openai.turn_reader import MESSAGE, Piece
+from roost.extensions.data import TokenUsage, ToolCall
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError
 from roost.protocol.types import TaskState
@@ -90,7 +90,7 @@ def call_item(agent: str, call: ToolCall) -> Object:
     }
 
 
-class Events:
+class ResponseEvents:
     """`after`: the number of the last event that the client has."""
 
     def __init__(self, exchange: Exchange, after: int = -1) -> None:
@@ -174,7 +174,7 @@ class Events:
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), encode({"type": kind, "sequence_number": number, **fields}))
 
 
-def shown_usage(usage: Usage | None) -> Object | None:
+def shown_usage(usage: TokenUsage | None) -> Object | None:
     if usage is None:
         return None
     return {

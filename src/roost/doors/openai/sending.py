@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from roost.doors.access import TENANT
 from roost.doors.http import REPLAYED
-from roost.doors.openai.exchange import KEY, Exchange, Place
-from roost.doors.openai.reading import Reader, task_of_reply
-from roost.doors.openai.turn import OURS, Named, Turn, beside
+from roost.doors.openai.exchange import KEY, Exchange, TurnReference
+from roost.doors.openai.turn import OURS, ChatTurn, NamedAnswer, beside
+from roost.doors.openai.turn_reader import TurnReader, task_of_reply
 from roost.doors.rest import Call
 from roost.engine import idempotency, tenancy
-from roost.engine.answers import Stream
 from roost.engine.ids import new_id
 from roost.engine.ports import Scope
+from roost.engine.responses import TaskStream
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
@@ -44,8 +44,8 @@ class PreviousNotFound(InvalidParams):
     reason = "PREVIOUS_RESPONSE_NOT_FOUND"
 
 
-class Wish(NamedTuple):
-    turn: Turn
+class TurnRequest(NamedTuple):
+    turn: ChatTurn
     metadata: dict[str, str] | None
     session: str
     """Empty for a fresh one."""
@@ -62,7 +62,7 @@ class Joined(NamedTuple):
     task: str = ""
 
 
-async def begin(call: Call, wish: Wish) -> Exchange:
+async def begin(call: Call, wish: TurnRequest) -> Exchange:
     """The message is on record when this returns."""
     try:
         return await _begin(call, wish)
@@ -71,7 +71,7 @@ async def begin(call: Call, wish: Wish) -> Exchange:
         raise
 
 
-async def _begin(call: Call, wish: Wish) -> Exchange:
+async def _begin(call: Call, wish: TurnRequest) -> Exchange:
     engine, given = call.context.engine, wish.metadata or {}
     key = call.request.header(KEY).strip()
     message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wish.turn.parts)
@@ -95,7 +95,7 @@ async def _begin(call: Call, wish: Wish) -> Exchange:
     return _opened(call, stream)
 
 
-def _opened(call: Call, stream: Stream) -> Exchange:
+def _opened(call: Call, stream: TaskStream) -> Exchange:
     opening = stream.opening
     if opening.replayed:
         call.request.answer_headers.append(REPLAYED)
@@ -103,12 +103,14 @@ def _opened(call: Call, stream: Stream) -> Exchange:
         task = task_of_reply(decoder(Message)(opening.message or b""))
     else:
         task = decoder(Task)(opening.task)
-    exchange = Exchange(call, Place(call.agent, task.id, stream.position or 0), Reader(task), stream.follower)
+    exchange = Exchange(
+        call, TurnReference(call.agent, task.id, stream.position or 0), TurnReader(task), stream.follower
+    )
     exchange.kept = opening.task is not None
     return exchange
 
 
-async def _joined(call: Call, wish: Wish) -> Joined:
+async def _joined(call: Call, wish: TurnRequest) -> Joined:
     engine, principal, session = call.context.engine, call.principal, wish.session
     if wish.previous:
         place = place_of(wish.previous)
@@ -144,10 +146,10 @@ async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
     return joined._replace(task=found.task_id if found.seq > FIRST else "")
 
 
-async def _recalled(call: Call, turn: Turn) -> Turn:
+async def _recalled(call: Call, turn: ChatTurn) -> ChatTurn:
     """With the text of answers that the client only names: the last of them, as far as they are kept."""
     history = list(turn.history)
-    named = [(at, one.text.id) for at, one in enumerate(history) if isinstance(one.text, Named)]
+    named = [(at, one.text.id) for at, one in enumerate(history) if isinstance(one.text, NamedAnswer)]
     for at, item in named[-MOST_RECALLED:]:
         text = await _text_of(call, item)
         if text is not None:
@@ -159,7 +161,7 @@ async def _text_of(call: Call, item: str) -> str | None:
     found = OURS.fullmatch(item)
     assert found is not None
     try:
-        exchange = await reopen(call, Place(call.agent, found["task"], int(found["seq"])), follow=False)
+        exchange = await reopen(call, TurnReference(call.agent, found["task"], int(found["seq"])), follow=False)
     except TaskNotFound:
         return None
     return exchange.reader.text()
@@ -169,7 +171,7 @@ def _no_previous(previous: str) -> PreviousNotFound:
     return PreviousNotFound(f"Previous response {previous[:200]!r} not found", field="previous_response_id")
 
 
-def _say_in_their_words(error: A2AError, turn: Turn) -> None:
+def _say_in_their_words(error: A2AError, turn: ChatTurn) -> None:
     """The engine speaks of a message's parts; the client has sent something else."""
     if error.field is None:
         return
@@ -190,13 +192,13 @@ def _say_in_their_words(error: A2AError, turn: Turn) -> None:
 # Responses that were begun before
 
 
-def place_of(response_id: str) -> Place | None:
+def place_of(response_id: str) -> TurnReference | None:
     """None if it is no id of ours."""
     found = re.fullmatch(r"resp_(.+)_([^_]+)_(\d{1,18})", response_id, re.ASCII)
-    return Place(found[1], found[2], int(found[3])) if found else None
+    return TurnReference(found[1], found[2], int(found[3])) if found else None
 
 
-async def reopen(call: Call, place: Place, *, follow: bool) -> Exchange:
+async def reopen(call: Call, place: TurnReference, *, follow: bool) -> Exchange:
     """A turn as it is now; with `follow`, from its beginning on."""
     engine = call.context.engine
     try:
@@ -206,7 +208,7 @@ async def reopen(call: Call, place: Place, *, follow: bool) -> Exchange:
         raise TaskNotFound from None
     follower = stream.follower
     assert follower is not None
-    reader = Reader(decoder(Task)(stream.opening.task or b""))
+    reader = TurnReader(decoder(Task)(stream.opening.task or b""))
     exchange = Exchange(call, place, reader, follower)
     if follow:
         return exchange

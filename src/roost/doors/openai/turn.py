@@ -12,18 +12,18 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from msgspec import UNSET
 
-from roost.doors.openai.asked import (
+from roost.doors.openai.requests import (
     Audio,
     Content,
     File,
     Image,
     InputFile,
     InputImage,
+    InputMessage,
     InputText,
     Item,
     OutputText,
-    Refusal,
-    Said,
+    RefusalPart,
     Text,
     Unsupported,
 )
@@ -43,7 +43,7 @@ ANSWER, TOOL_CALL = "msg_", "mcp_"
 OURS = re.compile(rf"{ANSWER}(?P<task>[^_]+)_(?P<seq>\d{{1,18}})|{TOOL_CALL}.+", re.ASCII)
 
 
-class Named(NamedTuple):
+class NamedAnswer(NamedTuple):
     """An answer of which the client sends no more than its id."""
 
     id: str
@@ -51,10 +51,10 @@ class Named(NamedTuple):
 
 class Earlier(NamedTuple):
     role: str
-    text: str | Named
+    text: str | NamedAnswer
 
 
-class Turn(NamedTuple):
+class ChatTurn(NamedTuple):
     parts: list[Part]
     places: list[str]
     """Of each part: where it is in the request."""
@@ -65,7 +65,7 @@ class Turn(NamedTuple):
     """The oldest first."""
 
 
-def turn_of(said: Sequence[Said], name: str, instructions: str | None = None, *, in_session: bool) -> Turn:
+def turn_of(said: Sequence[InputMessage], name: str, instructions: str | None = None, *, in_session: bool) -> ChatTurn:
     """The user's messages since the last answer are the turn; `name` is what the list is called."""
     places = [(f"{name}[{at}]", one) for at, one in enumerate(said)]
     messages = [(place, one) for place, one in places if _is_message(place, one, in_session)]
@@ -78,7 +78,7 @@ def turn_of(said: Sequence[Said], name: str, instructions: str | None = None, *,
         place = f"{spoken[-1][0]}.role" if spoken else name
         raise InvalidParams(f"{place}: the last message must be the user's", field=place)
     found = [part for place, one in spoken[begin:] for part in _parts(place, one)]
-    return Turn(
+    return ChatTurn(
         [part for part, _ in found],
         [place for _, place in found],
         "\n".join([*([instructions] if instructions else []), *told]),
@@ -87,7 +87,7 @@ def turn_of(said: Sequence[Said], name: str, instructions: str | None = None, *,
     )
 
 
-def beside(turn: Turn, *, with_history: bool, room: int) -> JSONObject:
+def beside(turn: ChatTurn, *, with_history: bool, room: int) -> JSONObject:
     """Instructions and history as metadata of at most `room` bytes.
 
     The oldest turns are left out, and answers that are only named; they are counted.
@@ -98,7 +98,7 @@ def beside(turn: Turn, *, with_history: bool, room: int) -> JSONObject:
     left = room - len(encode({KEY: {**found, "history": [], "omitted": len(turn.history)}}))
     kept: list[JSONObject] = []
     for one in reversed(turn.history):
-        if isinstance(one.text, Named):
+        if isinstance(one.text, NamedAnswer):
             continue
         entry: JSONObject = {"role": one.role, "content": one.text}
         left -= len(encode(entry)) + 1
@@ -111,7 +111,7 @@ def beside(turn: Turn, *, with_history: bool, room: int) -> JSONObject:
     return {KEY: found}
 
 
-def _is_message(place: str, one: Said, in_session: bool) -> bool:
+def _is_message(place: str, one: InputMessage, in_session: bool) -> bool:
     """Or the id of one. Other items, such as the calls of an earlier answer, are passed over."""
     if _is_reference(one):
         if not in_session and OURS.fullmatch(one.id or "") is None:
@@ -122,27 +122,29 @@ def _is_message(place: str, one: Said, in_session: bool) -> bool:
     return one.type == "message"
 
 
-def _is_reference(one: Said) -> TypeGuard[Item]:
+def _is_reference(one: InputMessage) -> TypeGuard[Item]:
     return isinstance(one, Item) and one.type == REFERENCE
 
 
-def _earlier(one: Said) -> Earlier:
+def _earlier(one: InputMessage) -> Earlier:
     if _is_reference(one):
-        return Earlier("assistant", Named(one.id or ""))
+        return Earlier("assistant", NamedAnswer(one.id or ""))
     return Earlier(one.role or "", _words(one))
 
 
-def _words(one: Said) -> str:
+def _words(one: InputMessage) -> str:
     if isinstance(one.content, str):
         return one.content
-    texts = [item.refusal if isinstance(item, Refusal) else getattr(item, "text", None) for item in one.content or ()]
+    texts = [
+        item.refusal if isinstance(item, RefusalPart) else getattr(item, "text", None) for item in one.content or ()
+    ]
     return "\n".join(text for text in texts if text)
 
 
 # Parts
 
 
-def _parts(place: str, one: Said) -> list[tuple[Part, str]]:
+def _parts(place: str, one: InputMessage) -> list[tuple[Part, str]]:
     place += ".content"
     if isinstance(one.content, str):
         return [(Part(text=one.content), place)]
@@ -153,7 +155,7 @@ def _parts(place: str, one: Said) -> list[tuple[Part, str]]:
 
 def _part(place: str, item: Content) -> Part:
     match item:
-        case Text(text=text) | InputText(text=text) | OutputText(text=text) | Refusal(refusal=text):
+        case Text(text=text) | InputText(text=text) | OutputText(text=text) | RefusalPart(refusal=text):
             return Part(text=text)
         case Image():
             return _at_url(f"{place}.image_url.url", item.image_url.url)

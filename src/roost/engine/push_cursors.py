@@ -1,0 +1,160 @@
+"""Configs that this worker holds, and how their cursors get into the store: many in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig, PushConfigs, StoreUnavailable
+
+log = logging.getLogger("roost.push")
+
+GATHER_S = 0.02
+AT_ONCE = 500
+RETRY_S, RETRY_MAX_S = 0.1, 1.0
+
+
+class Hook:
+    """A webhook that is ours to call, as far as it must be remembered between two calls."""
+
+    __slots__ = (
+        "after", "again", "attempts", "buried", "config", "cursor", "error", "kicked", "lost", "running", "settled",
+        "timer",
+    )  # fmt: skip
+
+    def __init__(self, config: PushConfig, attempts: int = 0, buried: int = 0, error: str = "") -> None:
+        self.config = config
+        self.cursor = config.cursor
+        self.attempts = attempts
+        self.buried = buried
+        self.error = error
+        self.settled: bool | None = None
+        """Whether the task ended or waits with the entry at the cursor; None while nobody has looked."""
+        self.running: asyncio.Task[None] | None = None
+        self.after: asyncio.Task[None] | None = None
+        """The last call of the hook that this one replaces: one at a time, whoever makes it."""
+        self.timer: asyncio.TimerHandle | None = None
+        """Until it is tried again."""
+        self.again = False
+        """The task has moved since the last look."""
+        self.kicked = True
+        """The same, since the last look of the fallback."""
+        self.lost = False
+        """No longer ours, or no longer this object's: nothing of it counts any more."""
+
+    @classmethod
+    def of(cls, push: Push) -> Hook:
+        return cls(push.config, push.attempts, push.buried, push.error)
+
+    def __str__(self) -> str:
+        return f"webhook {self.config.id} of task {self.config.task_id}"
+
+    def move(
+        self, *, delay_s: float | None, keep: bool, paused: bool = False, dead: DeadLetter | None = None
+    ) -> CursorMove:
+        task_id, config_id = self.config.task_id, self.config.id
+        state = (self.cursor, self.attempts, self.buried, paused, self.error)
+        return CursorMove(task_id, config_id, *state, delay_s, keep, dead)
+
+
+class _Waiting(NamedTuple):
+    move: CursorMove
+    done: asyncio.Future[bool] | None
+
+
+class PushCursors:
+    """`lost` is called with those that turn out not to be ours."""
+
+    def __init__(self, cursors: PushConfigs, worker: str, lost: Callable[[Hook], None]) -> None:
+        self.cursors = cursors
+        self.worker = worker
+        self.lost = lost
+        self.waiting: dict[Hook, _Waiting] = {}
+        self.writing = asyncio.Lock()
+        self.task: asyncio.Task[None] | None = None
+        self.closing = False
+
+    def note(self, hook: Hook, move: CursorMove) -> None:
+        """Write it soon. The next one of the same hook may replace it."""
+        self._put(hook, _Waiting(move, None))
+
+    async def save(self, hook: Hook, move: CursorMove) -> bool:
+        """Write it; False if the hook is not ours."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._put(hook, _Waiting(move, done))
+        return await done
+
+    def is_awaited(self, hook: Hook) -> bool:
+        """It says more than where the cursor is."""
+        waiting = self.waiting.get(hook)
+        return waiting is not None and waiting.done is not None
+
+    async def forget(self, hook: Hook) -> None:
+        """Nothing of a hook that is lost is written after this."""
+        self._resolve(self.waiting.pop(hook, None), False)
+        async with self.writing:
+            return
+
+    def lapse(self, worker: str) -> None:
+        """What waits was said in a name that means nothing any more."""
+        self.worker = worker
+        for waiting in self.waiting.values():
+            self._resolve(waiting, False)
+        self.waiting.clear()
+
+    async def close(self) -> None:
+        """Write what waits, in one try."""
+        self.closing = True
+        while self.task is not None:
+            await self.task
+
+    def _put(self, hook: Hook, waiting: _Waiting) -> None:
+        self._resolve(self.waiting.get(hook), False)
+        self.waiting[hook] = waiting
+        if self.task is None:
+            self.task = asyncio.get_running_loop().create_task(self._run(), name="push cursors")
+
+    async def _run(self) -> None:
+        try:
+            while self.waiting:
+                if not self.closing:
+                    await asyncio.sleep(GATHER_S)
+                batch = dict(list(self.waiting.items())[:AT_ONCE])
+                for hook in batch:
+                    del self.waiting[hook]
+                await self._write(batch)
+        finally:
+            self.task = None
+
+    async def _write(self, batch: dict[Hook, _Waiting]) -> None:
+        delay = RETRY_S
+        while True:
+            try:
+                async with self.writing:
+                    for hook in [hook for hook in batch if hook.lost]:
+                        self._resolve(batch.pop(hook), False)
+                    if not batch:
+                        return
+                    moves = [waiting.move for waiting in batch.values()]
+                    held = await self.cursors.move_pushes(self.worker, moves)
+                break
+            except Exception as error:
+                unforeseen = None if isinstance(error, StoreUnavailable) else error
+                log.warning("the store does not take the cursors of webhooks: %s", error, exc_info=unforeseen)
+            if self.closing:
+                for waiting in batch.values():
+                    self._resolve(waiting, False)
+                return
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_MAX_S)
+        for (hook, waiting), ours in zip(batch.items(), held, strict=True):
+            if not ours:
+                self.lost(hook)
+            self._resolve(waiting, ours)
+
+    @staticmethod
+    def _resolve(waiting: _Waiting | None, result: bool) -> None:
+        if waiting is not None and waiting.done is not None and not waiting.done.done():
+            waiting.done.set_result(result)

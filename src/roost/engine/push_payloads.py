@@ -1,0 +1,42 @@
+"""What a webhook is to be sent next: the entries after its cursor as they are, or the Task that they led to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roost.engine import recovery
+from roost.engine.ports import Journal
+from roost.engine.views import task_bytes
+from roost.protocol import entries as kinds
+from roost.protocol.codec import decoder
+from roost.protocol.entries import Entry
+from roost.protocol.states import SETTLED
+from roost.protocol.types import StreamResponse
+
+
+class PushPayload(NamedTuple):
+    seq: int
+    """Of the last entry in it."""
+    body: bytes
+    settled: bool
+    """With that entry the task ended, or waits."""
+
+
+async def entries_after(journal: Journal, task_id: str, cursor: int, limit: int) -> list[PushPayload]:
+    entries = await journal.read_entries(task_id, cursor, limit, wire=True)
+    return [PushPayload(entry.seq, entry.data, _settles(entry)) for entry in entries]
+
+
+async def task_after(journal: Journal, task_id: str, cursor: int) -> list[PushPayload]:
+    """One parcel, if anything came after the cursor."""
+    live = await recovery.restore(journal, task_id, lambda _: None)
+    if live is None or live.seq <= cursor:
+        return []
+    return [PushPayload(live.seq, b'{"task":%b}' % task_bytes(live.task), live.task.status.state in SETTLED)]
+
+
+def _settles(entry: Entry) -> bool:
+    if entry.kind != kinds.STATUS:
+        return False
+    event = decoder(StreamResponse)(entry.data).status_update
+    return event is not None and event.status.state in SETTLED

@@ -1,0 +1,1 @@
+"""Extensions of A2A that Roost knows."""

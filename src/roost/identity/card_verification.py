@@ -1,0 +1,246 @@
+"""Judges the signatures of any card: which are valid, by which key, and what they cover.
+
+Whose the keys are is not its question: a valid signature by a key that nobody vouches for proves nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from joserfc import jwk, jws
+from joserfc.errors import BadSignatureError, JoseError
+
+from roost.identity.signing import DOCUMENT, FORM, MAX_SIGNATURES, NOT_OF_CARDS, base64url
+from roost.protocol.canonical import NotCanonical, card_form, document_form, read_json, strict_form, uncovered
+
+CARD = "card"
+
+MAX_CARD = 1024 * 1024
+MAX_NAMESAKES = 4
+"""Keys with the same kid that are tried."""
+RSA_BITS = range(2048, 8192 + 1)
+
+ACCEPTED = frozenset(
+    ("EdDSA", "Ed25519", "Ed448", "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+)
+
+Jwk = dict[str, Any]
+
+
+class SignatureFault(enum.StrEnum):
+    """Why a signature is not valid."""
+
+    MALFORMED = "malformed"
+    REFUSED = "refused"
+    """What it asks for is accepted from nobody."""
+    UNKNOWN_KEY = "unknown-key"
+    MISMATCH = "mismatch"
+    """The card was changed after it was signed, or another key signed it."""
+
+
+class SignatureVerdict(NamedTuple):
+    """On one signature."""
+
+    kid: str = ""
+    alg: str = ""
+    jku: str = ""
+    thumbprint: str = ""
+    """Of the key that made it."""
+    covers: str = ""
+    """DOCUMENT, or CARD: only fields of A2A."""
+    uncovered: tuple[str, ...] = ()
+    """The fields that it says nothing about."""
+    fault: SignatureFault | None = None
+    why: str = ""
+
+    @property
+    def valid(self) -> bool:
+        return self.fault is None
+
+
+class Unverifiable(Exception):
+    """It is no card, or no key set, that could be judged. The message says why."""
+
+
+class _Faulty(Exception):
+    def __init__(self, fault: SignatureFault, why: str) -> None:
+        super().__init__(why)
+        self.fault = fault
+
+
+class _Registry(jws.JWSRegistry):
+    """joserfc's, with our limits, and without its warning that EdDSA has a newer name."""
+
+    max_header_length = 8192
+    max_payload_length = 2 * MAX_CARD
+    max_signature_length = 2048
+
+    def get_alg(self, name: str) -> Any:
+        return self.algorithms[name]
+
+
+_registry = _Registry(strict_check_header=False)
+
+
+def read_jwks(data: bytes) -> list[Jwk]:
+    """The keys of a JWK Set, or the one key that is there instead."""
+    try:
+        found = read_json(data)
+    except NotCanonical as error:
+        raise Unverifiable(f"it is not a key set: {error}") from None
+    keys = found.get("keys", [found]) if isinstance(found, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(key, dict) and "kty" in key for key in keys):
+        raise Unverifiable('it is not a key set: there is no list "keys" of keys with a "kty" each')
+    return keys
+
+
+def thumbprint(key: Jwk) -> str:
+    """RFC 7638; empty if the key cannot be used."""
+    try:
+        return _imported(key).thumbprint()
+    except _Faulty:
+        return ""
+
+
+def read_card(document: bytes) -> dict[str, Any]:
+    """Its signatures are a list, of what is another question."""
+    if len(document) > MAX_CARD:
+        raise Unverifiable(f"a card has at most {MAX_CARD} bytes")
+    try:
+        card = read_json(document)
+    except NotCanonical as error:
+        raise Unverifiable(f"it is not a card: {error}") from None
+    if not isinstance(card, dict):
+        raise Unverifiable("it is not a card: it is no object")
+    signatures = card.setdefault("signatures", [])
+    if not isinstance(signatures, list):
+        raise Unverifiable("it is not a card: its signatures are no list")
+    if len(signatures) > MAX_SIGNATURES:
+        raise Unverifiable(f"a card has at most {MAX_SIGNATURES} signatures, this one has {len(signatures)}")
+    return card
+
+
+def key_urls(card: Mapping[str, Any]) -> list[str]:
+    """Where the card says that the keys of its signatures are (jku), each once."""
+    found = []
+    for entry in card["signatures"]:
+        try:
+            found.append(_header(entry).get("jku"))
+        except _Faulty:
+            continue
+    return list(dict.fromkeys(url for url in found if isinstance(url, str) and url))
+
+
+def verify(document: bytes, keys: Sequence[Jwk]) -> list[SignatureVerdict]:
+    """A verdict on each signature of a card, in their order."""
+    card = read_card(document)
+    forms = dict(_forms(card))
+    return [_judged(card, entry, forms, keys) for entry in card["signatures"]]
+
+
+def _forms(card: Mapping[str, Any]) -> Iterator[tuple[bytes, str]]:
+    """What a signature may be over; where two are the same, what covers more is meant."""
+    for make, covers in ((card_form, CARD), (strict_form, CARD), (document_form, DOCUMENT)):
+        try:
+            yield make(card), covers
+        except NotCanonical:
+            continue
+
+
+def _judged(card: Mapping[str, Any], entry: Any, forms: Mapping[bytes, str], keys: Sequence[Jwk]) -> SignatureVerdict:
+    verdict = SignatureVerdict()
+    try:
+        header = _header(entry)
+        verdict = SignatureVerdict(kid=_text(header, "kid"), alg=_text(header, "alg"), jku=_text(header, "jku"))
+        _check_header(header)
+        possible = [form for form, covers in forms.items() if covers == DOCUMENT or FORM not in header]
+        key, form = _match(entry, verdict.alg, possible, _candidates(keys, verdict.kid))
+    except _Faulty as error:
+        return verdict._replace(fault=error.fault, why=str(error))
+    return verdict._replace(thumbprint=key.thumbprint(), covers=forms[form], uncovered=tuple(uncovered(card, form)))
+
+
+def _header(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in ("protected", "signature")):
+        raise _Faulty(SignatureFault.MALFORMED, "it has no protected header, or no signature")
+    text = entry["protected"]
+    try:
+        header = read_json(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        header = None
+    if not isinstance(header, dict):
+        raise _Faulty(SignatureFault.MALFORMED, "its protected header is not a JSON object in base64url")
+    return header
+
+
+def _text(header: Mapping[str, Any], name: str) -> str:
+    return str(header.get(name, ""))
+
+
+def _check_header(header: Mapping[str, Any]) -> None:
+    alg, kid = header.get("alg"), header.get("kid")
+    if not isinstance(alg, str) or alg not in ACCEPTED:
+        raise _Faulty(SignatureFault.REFUSED, f"its alg {alg!r} is not accepted")
+    if not isinstance(kid, str) or not kid:
+        raise _Faulty(SignatureFault.MALFORMED, "it does not say which key made it (kid)")
+    if "crit" in header or "b64" in header:
+        raise _Faulty(SignatureFault.REFUSED, "it asks for extensions of JWS that are not known here (crit, b64)")
+    if str(header.get("typ", "")).startswith(NOT_OF_CARDS):
+        raise _Faulty(SignatureFault.REFUSED, f"it is no signature of a card: its typ is {header['typ']!r}")
+    if header.get(FORM, DOCUMENT) != DOCUMENT:
+        raise _Faulty(SignatureFault.REFUSED, f"it is over a form of the card that is not known here: {header[FORM]!r}")
+
+
+def _candidates(keys: Sequence[Jwk], kid: str) -> list[Jwk]:
+    found = [key for key in keys if key.get("kid") == kid]
+    found = found or [key for key in keys if "kid" not in key and thumbprint(key) == kid]
+    if not found:
+        raise _Faulty(SignatureFault.UNKNOWN_KEY, "its key is not among those at hand")
+    return found[:MAX_NAMESAKES]
+
+
+def _match(entry: Jwk, alg: str, forms: Sequence[bytes], keys: Sequence[Jwk]) -> tuple[jwk.Key, bytes]:
+    """The key that made the signature, and what it is over."""
+    fault = _Faulty(SignatureFault.MISMATCH, "it does not fit: the card, or the signature, was changed")
+    for candidate in keys:
+        try:
+            key = _imported(candidate)
+            for form in forms:
+                if _fits(entry, alg, form, key):
+                    return key, form
+        except _Faulty as error:
+            fault = error
+    raise fault
+
+
+def _imported(key: Jwk) -> jwk.Key:
+    size = len(key["n"]) * 6 if isinstance(key.get("n"), str) else RSA_BITS.start
+    if key["kty"] == "oct" or size not in RSA_BITS:
+        raise _Faulty(SignatureFault.REFUSED, "its key is a shared secret, or an RSA key that is too short or too long")
+    try:
+        return jwk.import_key(key)
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        raise _Faulty(SignatureFault.REFUSED, f"its key cannot be used: {error}") from None
+
+
+def _fits(entry: Jwk, alg: str, form: bytes, key: jwk.Key) -> bool:
+    try:
+        _registry.get_alg(alg).check_key(key)
+    except JoseError:
+        raise _Faulty(SignatureFault.REFUSED, f"its alg {alg} does not fit its key") from None
+    value: jws.FlattenedJSONSerialization = {
+        "payload": base64url(form),
+        "protected": entry["protected"],
+        "signature": entry["signature"],
+    }
+    try:
+        jws.deserialize_json(value, key, registry=_registry)
+    except BadSignatureError:
+        return False
+    except (JoseError, ValueError) as error:
+        raise _Faulty(SignatureFault.MALFORMED, f"it is not as RFC 7515 has it: {error}") from None
+    return True

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on uvicorn: sockets, TLS, connection limits and worker processes."""

@@ -1,0 +1,314 @@
+"""uvicorn's fast HTTP protocol, with one system call for a response where it makes two, and with limits on what a
+client may do before its request is read.
+
+uvicorn writes a response's head and its body one after the other, and each write wakes the
+client: see docs/adr/0006-writer-process.md for what that costs. For the same reason no request has a timer: one sweep
+a second looks at all connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+from typing import Any, NamedTuple, cast
+
+import httptools
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from roost.doors.connection_stats import REFUSED
+from roost.identity.peers import NamesNobody, Peer, certified, local_user
+from roost.server.refusals import (
+    ConnectionRefusal,
+    LongHead,
+    Malformed,
+    SlowBody,
+    SlowHead,
+    TooManyConnections,
+    TooManyHeaders,
+    answer,
+)
+
+log = logging.getLogger("roost.server")
+
+FLUSH_BYTES = 64 * 1024
+LINGER_S = 1.0
+"""So long what a refused client still sends is read and dropped: a reset could take the answer from it."""
+NOTHING, HEAD, BODY = range(3)
+UCRED = struct.Struct("iII")
+PEER = "roost.peer"
+
+
+class ConnectionLimits(NamedTuple):
+    """As the settings of the same names."""
+
+    head_s: float
+    max_headers: int
+    max_head_bytes: int
+    max_connections: int
+    write_s: float
+
+
+class ConnectionWatch:
+    """The connections of one server, looked at once a second."""
+
+    def __init__(self, limits: ConnectionLimits, state: ServerState) -> None:
+        self.limits = limits
+        self.connections = cast("set[HTTPProtocol]", state.connections)
+        self.leaving: set[HTTPProtocol] = set()
+        """They have been refused and are given the time to read it."""
+        self.handshakes: set[asyncio.Task[None]] = set()
+
+    def sweep(self, now: float) -> None:
+        for connection in [*self.connections]:
+            connection.look(now)
+        for connection in [*self.leaving]:
+            connection.linger(now)
+
+    def end_certified(self) -> None:
+        """Whoever has a certificate has to show it again: what was good may not be any more."""
+        for connection in [*self.connections]:
+            if connection.peer is not None and connection.peer.certificate is not None:
+                connection.transport.close()
+
+    def close(self) -> None:
+        """Give up those that have no request."""
+        for handshake in self.handshakes:
+            handshake.cancel()
+        for connection in [*self.leaving]:
+            connection.transport.abort()
+
+
+class HTTPProtocol(HttpToolsProtocol):
+    """In what the parser calls, `super()` would be half of what this adds to a request."""
+
+    def __init__(self, config: Config, state: ServerState, app_state: dict[str, Any], watch: ConnectionWatch) -> None:
+        super().__init__(config, state, app_state, asyncio.get_running_loop())
+        self.watch = watch
+        self.limits = watch.limits
+        self.peer: Peer | None = None
+        self.reading = HEAD
+        self.since: float | None = None
+        """When the sweep first found it waiting for what it is waiting for."""
+        self.arrived = 0
+        """Bytes since the last that got the request on: all of its head, or those between pieces of its body."""
+        self.piece = 0
+        """Bytes that came in last."""
+        self.refused = False
+        self.unsent = 0
+        """Bytes that the client had not read when the sweep last looked."""
+        self.stalled: float | None = None
+        """Since when it has read nothing of them."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
+        most = self.limits.max_connections
+        if len(self.connections) + len(self.watch.leaving) > 2 * most:
+            REFUSED["connections"] += 1
+            self.refused = True
+            transport.abort()
+        elif len(self.connections) > most:
+            self.refuse(TooManyConnections())
+        else:
+            self.peer = _peer(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.watch.leaving.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
+        self.piece = len(data)
+        if self.reading == NOTHING:
+            self.arrived = self.piece
+        else:
+            self.arrived += self.piece
+            if self.reading == BODY:
+                self.since = None
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            self.refuse(error.__context__ if isinstance(error.__context__, ConnectionRefusal) else Malformed())
+        else:
+            if self.arrived > self.limits.max_head_bytes:
+                self.refuse(LongHead(self.limits.max_head_bytes))
+
+    def _feed(self, data: bytes) -> None:
+        """The parser takes it that an upgrade is followed and leaves the body: it is told again, without the upgrade.
+
+        Java's HTTP client asks for h2c with its first request.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+
+    def _head_without_upgrade(self) -> bytes:
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([line, *headers, b"", b""])
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        HttpToolsProtocol.on_message_begin(self)
+        self.reading, self.since = HEAD, None
+        if self.peer is not None:
+            cast("dict[str, Any]", self.scope)[PEER] = self.peer
+
+    def on_headers_complete(self) -> None:
+        if len(self.headers) > self.limits.max_headers:
+            raise TooManyHeaders(self.limits.max_headers)
+        most = self.limits.max_head_bytes
+        if (self.piece > most or self.arrived > most) and self._head_size() > most:
+            raise LongHead(most)
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Malformed
+            return
+        HttpToolsProtocol.on_headers_complete(self)
+        self.headers = [*self.headers]  # trailers are put there too, and are no headers of the request
+        self.reading, self.since, self.arrived = BODY, None, 0
+
+    def on_body(self, body: bytes) -> None:
+        self.arrived = 0
+        HttpToolsProtocol.on_body(self, body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self.reading, self.arrived = NOTHING, 0
+        HttpToolsProtocol.on_message_complete(self)
+
+    def _head_size(self) -> int:
+        line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1\r\n")
+        return line + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers) + len("\r\n")
+
+    # Limits
+
+    def look(self, now: float) -> None:
+        if not self._is_read(now):
+            REFUSED["write_time"] += 1
+            self.transport.abort()
+        elif not self._is_awaited():
+            self.since = None
+        elif self.since is None:
+            self.since = now
+        elif now - self.since >= self.limits.head_s:
+            self._give_up()
+
+    def _is_read(self, now: float) -> bool:
+        """The client takes what it is sent, at whatever pace; if not for too long, nobody keeps it for it any more."""
+        before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
+        if not self.unsent or self.unsent < before:
+            self.stalled = None
+        elif self.stalled is None:
+            self.stalled = now
+        return self.stalled is None or now - self.stalled < self.limits.write_s
+
+    def linger(self, now: float) -> None:
+        if self.since is None:
+            self.since = now
+        elif now - self.since >= LINGER_S:
+            self.transport.abort()
+
+    def _is_awaited(self) -> bool:
+        """The client, not we, has the next move."""
+        if self.refused or self.flow.read_paused or self.transport.is_closing():
+            return False
+        return self.reading == BODY or (self.reading == HEAD and not self._is_answering())
+
+    def _give_up(self) -> None:
+        if self.reading == BODY:
+            self.refuse(SlowBody(self.limits.head_s))
+        elif self.scope is not None:
+            self.refuse(SlowHead(self.limits.head_s))
+        else:  # browsers open connections in advance, and would take an answer for that to the next request
+            REFUSED["head_time"] += 1
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def refuse(self, refusal: ConnectionRefusal) -> None:
+        """Read no more, and answer if that cannot be taken for the answer to another request."""
+        REFUSED[refusal.kind] += 1
+        self.refused = True
+        if self._is_answering():
+            if self.reading != BODY:
+                self.cycle.keep_alive = False  # closed after the answers to the requests before
+                return
+            if self.cycle.response_started or self.pipeline:
+                self.transport.abort()
+                return
+            self.cycle.disconnected = True
+            self.cycle.waiting_for_100_continue = False
+            self.cycle.message_event.set()
+        self.connections.discard(self)
+        self.watch.leaving.add(self)
+        self.since = None
+        self._unset_keepalive_if_required()
+        self.transport.write(answer(refusal, self.server_state.default_headers))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+
+def _peer(transport: asyncio.Transport) -> Peer | None:
+    tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    if tls is not None:
+        der = tls.getpeercert(binary_form=True) if tls.context.verify_mode != ssl.CERT_NONE else None
+        try:
+            return None if der is None else certified(der)
+        except NamesNobody as error:
+            log.warning("a client certificate is passed over: %s", error)
+            return None
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is None or connection.family != socket.AF_UNIX:
+        return None
+    _, uid, _ = UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+    return local_user(uid)
+
+
+class Corked:
+    """A transport that hands on what is written in one turn of the event loop at its end, together."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.transport = transport
+        self.loop = loop
+        self.pending: list[bytes] = []
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self.pending:
+            self.loop.call_soon(self.flush)
+        self.pending.append(data)
+        self.size += len(data)
+        if self.size > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.pending:
+            data, self.pending, self.size = b"".join(self.pending), [], 0
+            if not self.transport.is_closing():  # uvloop raises where the client has gone in between
+                self.transport.write(data)
+
+    def write_eof(self) -> None:
+        self.flush()
+        if not self.transport.is_closing():
+            self.transport.write_eof()
+
+    def close(self) -> None:
+        self.flush()
+        self.transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)

@@ -1,0 +1,91 @@
+"""Answers to what is not a request yet: no binding is known, so they have the form of REST.
+
+Refusal
+├── SlowHead, SlowBody              408
+├── LongHead, TooManyHeaders        431
+├── Malformed                       400
+└── TooManyConnections              503
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from roost.doors.connection_stats import RefusalKind
+from roost.protocol.codec import encode
+from roost.protocol.errors import RoostError
+
+
+class ConnectionRefusal(RoostError):
+    kind: ClassVar[RefusalKind]
+
+
+class SlowHead(ConnectionRefusal):
+    kind = "head_time"
+    http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"The request's headers did not come within {seconds:g} s")
+
+
+class SlowBody(ConnectionRefusal):
+    kind = "body_time"
+    http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Nothing more of the request's body came for {seconds:g} s")
+
+
+class LongHead(ConnectionRefusal):
+    kind = "head_size"
+    http, grpc, reason = 431, "RESOURCE_EXHAUSTED", "HEADERS_TOO_LARGE"
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The request's line and headers are longer than {most} bytes")
+
+
+class TooManyHeaders(ConnectionRefusal):
+    kind = "headers"
+    http, grpc, reason = 431, "RESOURCE_EXHAUSTED", "TOO_MANY_HEADERS"
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The request has more than {most} headers")
+
+
+class Malformed(ConnectionRefusal):
+    kind = "malformed"
+    http, grpc, reason = 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
+
+    def __init__(self) -> None:
+        super().__init__("This cannot be read as an HTTP/1.1 request")
+
+
+class TooManyConnections(ConnectionRefusal):
+    kind = "connections"
+    http, grpc, reason = 503, "UNAVAILABLE", "TOO_MANY_CONNECTIONS"
+
+    def __init__(self) -> None:
+        super().__init__("The host has as many connections as it takes; try again in a moment", retry_after=1)
+
+
+def answer(refusal: ConnectionRefusal, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The whole response, after which the connection is closed."""
+    error = {
+        "code": refusal.http,
+        "status": refusal.grpc,
+        "message": refusal.message,
+        "details": refusal.details(),
+    }
+    body = encode({"error": error})
+    lines = [
+        *headers,
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    if refusal.retry_after is not None:
+        lines.append((b"retry-after", b"%d" % refusal.retry_after))
+    head = b"".join(b"%b: %b\r\n" % line for line in lines)
+    return STATUS_LINE[refusal.http] + head + b"\r\n" + body

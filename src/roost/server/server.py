@@ -1,0 +1,102 @@
+"""uvicorn on all of a host's sockets, with and without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+
+from roost.server.http import ConnectionLimits, ConnectionWatch, HTTPProtocol
+from roost.server.sockets import BACKLOG, Listeners
+from roost.server.tls import TLS, TLSServer
+
+log = logging.getLogger("roost.server")
+
+SWEEP_TICKS = 10
+"""uvicorn ticks every 0.1 s."""
+OWN_FILES = 200
+"""The journal, the log, webhooks and agents need files too."""
+
+
+class Server(uvicorn.Server):
+    def __init__(
+        self,
+        app: Callable[..., Awaitable[None]],
+        listeners: Listeners,
+        limits: ConnectionLimits,
+        tls: TLS | None = None,
+        drain_s: float = 1.0,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="uvloop",
+                http=HTTPProtocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=max(1, round(drain_s)),
+            )
+        )
+        self.listeners = listeners
+        self.tls = tls
+        self.watch = ConnectionWatch(limits, self.server_state)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it, which has one kind of socket only."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self.servers = [await self._serve_on(listener) for listener in self.listeners.sockets]
+        self.started = True
+
+    async def _serve_on(self, listener: socket.socket) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        if listener.family == socket.AF_UNIX:
+            # Python 3.13 would remove the file when a server closes; it is for the process that made it
+            options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+            return await loop.create_unix_server(self._protocol, sock=listener, backlog=BACKLOG, **options)
+        if self.tls is not None:
+            return cast(asyncio.Server, TLSServer(listener, self.tls, self.watch, self._protocol))
+        return await loop.create_server(self._protocol, sock=listener, backlog=BACKLOG)
+
+    def _protocol(self) -> HTTPProtocol:
+        return HTTPProtocol(self.config, self.server_state, self.lifespan.state, self.watch)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % SWEEP_TICKS == 0:
+            now = time.monotonic()
+            self.watch.sweep(now)
+            if self.tls is not None and self.tls.look(now):
+                self.watch.end_certified()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.listeners.remove_files()
+        self.watch.close()
+        await super().shutdown(self.listeners.sockets)
+
+
+def room_for(connections: int) -> int:
+    """How many of them there is room for, once this process may open all the files that the system lets it."""
+    allowed, most = (
+        sys.maxsize if limit == resource.RLIM_INFINITY else limit
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    wanted = connections + OWN_FILES
+    if allowed < wanted and allowed < most:
+        allowed = min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return max(1, min(connections, allowed - OWN_FILES))

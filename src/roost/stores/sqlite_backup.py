@@ -1,0 +1,170 @@
+"""Copies of a SQLite journal: taken while a host writes, put back while none runs.
+
+A backup is one SQLite file, the journal as of one moment. The secret of the folder, without which
+the secrets of webhooks cannot be read, goes beside it as `<backup>.key` only if that is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from roost.stores import sqlite_schema
+from roost.stores.sqlite import JOURNAL, lock_folder
+from roost.stores.sqlite_schema import NotAJournal
+from roost.stores.sqlite_writer import reason
+
+SECRET = "secret.key"  # noqa: S105  # the name of a file
+STEP_PAGES = 1024
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class BackupError(Exception):
+    """Nothing was backed up, or nothing restored; the message says why."""
+
+
+def backup_sqlite(folder: Path, target: Path, *, include_secret: bool = False) -> None:
+    """Copy the journal in `folder` to `target`, which is replaced if it is there. A host may run meanwhile."""
+    journal, secret = folder / JOURNAL, folder / SECRET
+    if not journal.is_file():
+        raise BackupError(f"there is no journal in {folder}")
+    if target.resolve().parent == folder.resolve():
+        raise BackupError(f"{target} is in the folder of the journal itself: choose another place")
+    if include_secret and not secret.is_file():
+        raise BackupError(f"there is no {SECRET} in {folder}")
+    with _partial(target) as partial:
+        _copy_database(journal, partial)
+        _check(partial, "quick_check")
+        if include_secret:
+            _copy_file(secret, _key_of(target))
+        _put(partial, target)
+
+
+def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
+    """Make a backup the journal in `folder`; one that is there is replaced only with `force`. No host may run."""
+    if not file.is_file():
+        raise BackupError(f"there is no backup {file}")
+    _check(file, "integrity_check")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = lock_folder(folder)
+    try:
+        journal, secret, key = folder / JOURNAL, folder / SECRET, _key_of(file)
+        if not force:
+            _refuse_to_replace(journal, secret, key)
+        with _partial(journal) as partial:
+            _copy_file(file, partial)
+            if journal.exists():
+                _end(journal)
+            if key.is_file():
+                _copy_file(key, secret)  # first: a host that found the journal alone would make another
+            _put(partial, journal)
+    finally:
+        os.close(lock)
+
+
+def _refuse_to_replace(journal: Path, secret: Path, key: Path) -> None:
+    if journal.exists():
+        raise BackupError(f"there is a journal in {journal.parent} already: choose another folder, or --force")
+    if key.is_file() and secret.is_file() and key.read_bytes() != secret.read_bytes():
+        raise BackupError(f"{secret} is another secret than that of the backup: choose another folder, or --force")
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """In one read transaction, so that what is written meanwhile neither shows nor makes it begin anew."""
+    with _told(source), closing(_reading(source)) as reading, closing(sqlite3.connect(target)) as writing:
+        reading.execute("BEGIN")
+        reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        reading.backup(writing, pages=STEP_PAGES)
+        reading.execute("ROLLBACK")
+        writing.execute("PRAGMA journal_mode = DELETE")  # or else it would have files beside it when it is opened
+
+
+def _check(file: Path, how: str) -> None:
+    """A sound journal, of a schema that this release knows, in one file."""
+    beside = file.with_name(f"{file.name}-wal")
+    if beside.exists():
+        raise BackupError(f"{file} is not a backup: a part of it is in {beside.name}")
+    try:
+        with _told(file), closing(_reading(file, immutable=True)) as connection:
+            if sqlite_schema.found(connection) == 0:
+                raise BackupError(f"{file} is not a backup: it is empty")
+            [size] = connection.execute(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            ).fetchone()
+            if size != file.stat().st_size:
+                raise BackupError(f"{file} is damaged: it has {file.stat().st_size} bytes, not {size}")
+            [found] = connection.execute(f"PRAGMA {how}(1)").fetchone()
+    except NotAJournal as error:
+        raise BackupError(f"{file} is not a backup: {error}") from error
+    if found != "ok":
+        raise BackupError(f"{file} is damaged: {found}")
+
+
+def _end(journal: Path) -> None:
+    """Bring all of a journal into its file. What is left of its log would be taken for the new journal's."""
+    log, index = (journal.with_name(f"{journal.name}{end}") for end in ("-wal", "-shm"))
+    try:
+        with closing(sqlite3.connect(journal)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+            raise BackupError(reason(journal, error)) from error
+        log.unlink(missing_ok=True)
+        index.unlink(missing_ok=True)
+    if log.exists() or index.exists():
+        raise BackupError(f"another program has {journal} open: end it first")
+
+
+def _reading(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    place = f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
+    return sqlite3.connect(place, uri=True, isolation_level=None)
+
+
+def _key_of(backup: Path) -> Path:
+    return backup.with_name(f"{backup.name}.key")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise BackupError(reason(path, error)) from error
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    """A file beside the target that only we may read; gone at the end, unless it was put in place."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    os.close(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
+    try:
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    with _partial(target) as partial:
+        shutil.copyfile(source, partial)
+        _put(partial, target)
+
+
+def _put(partial: Path, target: Path) -> None:
+    """In its place at once or not at all, also if the power fails."""
+    _sync(partial)
+    partial.replace(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""Everything that is needed to turn settings into a running host."""

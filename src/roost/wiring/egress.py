@@ -1,0 +1,85 @@
+"""Calls to webhooks and to issuers of JWTs, by way of egress."""
+
+from __future__ import annotations
+
+import logging
+
+import httpx
+
+from roost.egress import Egress, EgressFailed, EgressRefused, policy
+from roost.engine.delivery import CALLS, PushRules
+from roost.engine.engine import Engine
+from roost.engine.push import Pusher
+from roost.engine.webhook import Headers, Undeliverable
+from roost.identity.jwks import MAX_BYTES, Fetch
+from roost.identity.seal import Seal
+from roost.settings import Settings
+
+log = logging.getLogger("roost.push")
+
+ISSUER_CALLS = 4
+ANSWER_BYTES = 4096
+"""Of an answer that nobody reads: enough to keep the connection."""
+
+
+def open_egress(settings: Settings) -> Egress:
+    return Egress(policy(settings.push_allow_hosts, settings.push_allow_cidrs), max_connections=CALLS)
+
+
+def open_pusher(settings: Settings, engine: Engine, egress: Egress, seal: Seal) -> Pusher:
+    rules = PushRules(
+        attempts=settings.push_attempts,
+        retry_s=settings.push_retry_s,
+        per_host=settings.push_per_host,
+        coalesce_s=settings.push_coalesce_ms / 1000,
+        secret=settings.push_secret,
+    )
+    agents = engine.runner.queues
+    return Pusher(engine.store, engine.worker, WebhookSender(egress), seal, rules, agents, engine.stats)
+
+
+def open_issuer_egress(settings: Settings) -> Egress:
+    """The operator has named these hosts, so they may be anywhere; where they lead to has to be public."""
+    hosts = {httpx.URL(url).host for url in (settings.jwt_issuer, settings.jwt_jwks) if url}
+    return Egress(policy(",".join(sorted(host for host in hosts if host)), ""), max_connections=ISSUER_CALLS)
+
+
+def fetcher(egress: Egress) -> Fetch:
+    async def fetch(url: str) -> bytes:
+        answer = await egress.request("GET", url, {"accept": "application/json"}, limit=MAX_BYTES + 1)
+        if answer.status != 200:
+            raise EgressFailed(f"the answer is {answer.status}")
+        return answer.body
+
+    return fetch
+
+
+class WebhookSender:
+    """The engine's Sender."""
+
+    def __init__(self, egress: Egress) -> None:
+        self.egress = egress
+
+    async def check(self, url: str) -> None:
+        """A name need not resolve yet: it is judged whenever it is called."""
+        try:
+            await self.egress.check(url)
+        except EgressRefused as error:
+            raise _refused(error) from None
+        except EgressFailed as error:
+            log.info("a webhook is taken although %s", error)
+
+    async def post(self, url: str, headers: Headers, body: bytes) -> int:
+        try:
+            answer = await self.egress.request("POST", url, headers, body, limit=ANSWER_BYTES)
+        except EgressRefused as error:
+            raise _refused(error) from None
+        except EgressFailed as error:
+            raise Undeliverable(str(error), final=False) from None
+        return answer.status
+
+
+def _refused(error: EgressRefused) -> Undeliverable:
+    if error.detail:
+        log.info("a webhook is refused: %s (%s)", error, error.detail)
+    return Undeliverable(str(error), final=True)

@@ -1,0 +1,31 @@
+"""A burst to many followers is spread over turns of the event loop, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from roost.engine.wake_throttle import A_TURN, WakeThrottle
+
+
+async def test_so_many_are_let_in_at_once_and_the_rest_in_the_next_turns() -> None:
+    throttle = WakeThrottle()
+    waiters = [asyncio.get_running_loop().create_future() for _ in range(3 * A_TURN)]
+    for waiter in waiters:
+        throttle.admit(waiter)
+    let_in = []
+    while not all(waiter.done() for waiter in waiters):
+        let_in.append(sum(waiter.done() for waiter in waiters))
+        await asyncio.sleep(0)
+    assert let_in == [A_TURN, 2 * A_TURN]
+
+
+async def test_one_that_gave_up_takes_nobodys_place_for_good() -> None:
+    throttle = WakeThrottle()
+    waiters = [asyncio.get_running_loop().create_future() for _ in range(2 * A_TURN)]
+    for waiter in waiters:
+        throttle.admit(waiter)
+    waiters[-1].cancel()
+    await asyncio.wait_for(asyncio.gather(*waiters[:-1]), 10)
+    late = asyncio.get_running_loop().create_future()
+    throttle.admit(late)
+    await asyncio.wait_for(late, 10)
