@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -78,3 +78,25 @@ class HostedAgent(Protocol):
 
     async def cancel(self, run: Run) -> None:
         """A cancel was asked for; called before the run's coroutine is cancelled."""
+
+
+class AgentChange(NamedTuple):
+    """An agent was added, replaced or removed."""
+
+    agent: str
+    hosted: HostedAgent | None
+    """The agent that is served from now on; None after a removal."""
+    cancel: bool = False
+    """After a removal: cancel the agent's tasks instead of letting them finish."""
+
+
+class Agents(Protocol):
+    """The agents that this host serves now, as the engine sees them (fleet/registry.py)."""
+
+    def get(self, agent: str) -> HostedAgent | None: ...
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids, in the order in which the agents were added."""
+
+    def subscribe(self, listener: Callable[[AgentChange], None]) -> None:
+        """Call `listener` after each change."""

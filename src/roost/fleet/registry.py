@@ -1,0 +1,78 @@
+"""The agents that this host serves now. They come and go while the host runs; nobody else keeps a copy.
+
+Doors, cards and the engine ask the registry whenever they need an agent. Whoever derives something from the agents,
+such as a signed card, subscribes and is told about each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from roost.engine.hosted import AgentChange, HostedAgent, Profile
+
+
+class AgentExists(Exception):
+    """An agent with this id is already served."""
+
+
+class NoSuchAgent(Exception):
+    """No agent with this id is served."""
+
+
+class Registry:
+    """Holds the agents in the order in which they were added. Implements the engine's port `Agents`."""
+
+    def __init__(self, agents: Iterable[HostedAgent] = ()) -> None:
+        self._agents: dict[str, HostedAgent] = {}
+        self._listeners: list[Callable[[AgentChange], None]] = []
+        for hosted in agents:
+            self.add(hosted)
+
+    def get(self, agent: str) -> HostedAgent | None:
+        return self._agents.get(agent)
+
+    def profile(self, agent: str) -> Profile | None:
+        hosted = self._agents.get(agent)
+        return None if hosted is None else hosted.profile
+
+    def profiles(self) -> list[Profile]:
+        return [hosted.profile for hosted in self._agents.values()]
+
+    def __contains__(self, agent: str) -> bool:
+        return agent in self._agents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._agents))
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def add(self, hosted: HostedAgent) -> None:
+        """Serve one more agent. Tasks of an earlier agent with this id go on with it."""
+        agent = hosted.profile.id
+        if agent in self._agents:
+            raise AgentExists(f"the agent {agent!r} is already served: replace it, or choose another id")
+        self._agents[agent] = hosted
+        self._tell(AgentChange(agent, hosted))
+
+    def replace(self, hosted: HostedAgent) -> None:
+        """Serve `hosted` instead of the agent with its id. Runs in progress finish with the object they began with."""
+        agent = hosted.profile.id
+        if agent not in self._agents:
+            raise NoSuchAgent(f"there is no agent {agent!r} to replace: add it")
+        self._agents[agent] = hosted
+        self._tell(AgentChange(agent, hosted))
+
+    def remove(self, agent: str, *, cancel: bool = False) -> None:
+        """Stop serving an agent. Its accepted tasks finish, or are canceled with `cancel`."""
+        if self._agents.pop(agent, None) is None:
+            raise NoSuchAgent(f"there is no agent {agent!r} to remove")
+        self._tell(AgentChange(agent, None, cancel))
+
+    def subscribe(self, listener: Callable[[AgentChange], None]) -> None:
+        """Call `listener` after each change, on the event loop, in the order of subscription."""
+        self._listeners.append(listener)
+
+    def _tell(self, change: AgentChange) -> None:
+        for listener in self._listeners:
+            listener(change)
