@@ -21,6 +21,8 @@ from roost.protocol.types import Artifact, Message, Part, Role, TaskArtifactUpda
 from roost.stores.sqlite import SQLiteStore
 
 AGENT = "bench"
+MESSAGE_ID = new_id()
+"""The id of the first task's message; each copy replaces it with its own."""
 GROUP = 10_000
 SECOND = 1_000_000
 
@@ -83,7 +85,7 @@ def _original(now: int, state: TaskState) -> Append:
     new = NewTask(new_id(), Scope("", "", AGENT), new_id(), now)
     live = LiveTask.begin(new, "filler", False, lambda _: None)
     message = Message(
-        message_id=new_id(), role=Role.USER, parts=[Part(text="1")], task_id=new.id, context_id=new.context_id
+        message_id=MESSAGE_ID, role=Role.USER, parts=[Part(text="1")], task_id=new.id, context_id=new.context_id
     )
     live.write_message(now, Received(message))
     live.write_status(now, TaskState.SUBMITTED)
@@ -106,6 +108,7 @@ def _copy(original: Append, owner: Owner, now: int) -> Append:
     changes = [
         (first.id.encode(), new.id.encode()),
         (first.context_id.encode(), new.context_id.encode()),
+        (MESSAGE_ID.encode(), new_id().encode()),
         (timestamp(first.created).encode(), timestamp(now).encode()),
     ]
 

@@ -12,7 +12,6 @@ import asyncio
 import struct
 import sys
 import time
-import uuid
 from typing import cast
 
 import msgspec
@@ -21,6 +20,7 @@ from a2a.types import a2a_pb2 as pb
 from msgspec import Struct
 
 from benchmarks.load import GRACE_S, Generator, Result
+from benchmarks.wire import message_id
 
 SERVICE = "/lf.a2a.v1.A2AService"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
 
 
 def request(text: str) -> bytes:
-    message = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, parts=[pb.Part(text=text)])
+    message = pb.Message(message_id=message_id().decode(), role=pb.ROLE_USER, parts=[pb.Part(text=text)])
     return pb.SendMessageRequest(tenant="bench", message=message).SerializeToString()
 
 

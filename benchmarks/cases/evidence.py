@@ -100,7 +100,8 @@ def _entries(new: NewTask) -> list[Entry]:
     status = b'{"statusUpdate":{%b,"status":{"state":"TASK_STATE_%b","timestamp":"2026-09-21T12:53:20.000Z"}}}'
     artifact = b'{"artifactId":"output","parts":[{"text":"%d of the pieces "}]}'
     piece = b'{"artifactUpdate":{%b,"artifact":' + artifact + b',"append":true}}'
-    told = [(0, 1, MESSAGE, b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"go"}],%b}}' % ids)]
+    message = b'{"message":{"messageId":"%b","role":"ROLE_USER","parts":[{"text":"go"}],%b}}'
+    told = [(0, 1, MESSAGE, message % (new_id().encode(), ids))]
     told += [(1, 0, STATUS, status % (ids, b"SUBMITTED")), (2, 0, STATUS, status % (ids, b"WORKING"))]
     told += [(seq, 0, ARTIFACT, piece % (ids, seq)) for seq in range(3, PER_TASK - 1)]
     told.append((PER_TASK - 1, 0, STATUS, status % (ids, b"COMPLETED")))
