@@ -1,7 +1,6 @@
-"""Tasks by the hundred thousand, written into a journal without a server and an agent.
+"""Writes hundreds of thousands of tasks into a journal, without a server and without an agent.
 
-The first one is made by the engine's own hands; the others are its copies, with ids, times and a
-hash chain of their own.
+The engine makes the first task; the others are copies of it with ids, times and a hash chain of their own.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def fill(
     keep: Owner,
     say: Callable[[str], None],
 ) -> list[Filled]:
-    """Write `count` tasks, a second apart, the last one now; returns those of `keep`, oldest first."""
+    """Write `count` tasks, a second apart, the last one now. Return those of `keep`, the oldest first."""
     kept: list[Filled] = []
 
     def appends() -> Iterator[Append]:
@@ -58,14 +57,14 @@ def fill(
                 kept.append(Filled(append.task_id, now // 1000))
             yield append
 
-    gc.disable()  # a group has no cycles, and a million objects to look through
+    gc.disable()  # a group has no cycles, but a million objects that the collector would look through
     asyncio.run(_write(SQLiteStore(folder), appends(), say))
     gc.enable()
     return kept
 
 
 async def _write(store: SQLiteStore, appends: Iterator[Append], say: Callable[[str], None]) -> None:
-    """The next group is made while the writer's thread commits this one."""
+    """Make the next group while the writer's thread commits this one."""
     written = 0
     committing: asyncio.Task[object] | None = None
     while group := list(islice(appends, GROUP)):

@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for a load generator: requests as prepared bytes, answers parsed no further than needed."""
+"""Just enough HTTP/1.1 for a load generator: requests are prepared bytes, answers are parsed only as far as needed."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Requests:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection with one request at a time.
+    """A keep-alive connection that carries one request at a time.
 
-    `got` is called with the whole body of a plain answer, and with each chunk of a chunked one:
-    servers write whole events into a chunk. `ended` is called with the status, 0 for a lost connection.
+    `got` is called with the whole body of a plain answer, and with each chunk of a chunked one: servers write whole
+    events into a chunk. `ended` is called with the status, which is 0 if the connection was lost.
     """
 
     def __init__(self, got: Callable[[bytes], None], ended: Callable[[int], None]) -> None:
