@@ -1,1 +1,1 @@
-"""The numbers that Roost holds, measured beside the SDK in one run: `python -m benchmarks --help`."""
+"""Measures Roost beside other A2A servers in one run: see `python -m benchmarks --help`."""

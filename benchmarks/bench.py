@@ -1,4 +1,4 @@
-"""What a case is given, and what it gives back."""
+"""What a case gets, and what it returns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from benchmarks.load import Closed, Job, Poll, Result
 from benchmarks.servers import ROOT, Server
 from benchmarks.stats import Bar, Spread
 
+CONNECTIONS = 16
 WARM_UP_S = 0.5
 
 
 class Row(Struct):
-    """A number to hold: one value for each round, and what they say of the bar."""
+    """A measure with a bar: one value for each round, and whether the values meet the bar."""
 
     measure: str
     bar: str
@@ -31,14 +32,14 @@ class Row(Struct):
 
 
 class Series(Struct):
-    """Something that was measured along the way, one value for each round."""
+    """An absolute figure of one subject, one value for each round."""
 
     measure: str
     subject: str
     unit: str
     values: list[float]
     drawn: bool = True
-    """In the chart, if Roost and others are in it."""
+    """The chart shows the measure if it has figures of Roost and of others."""
 
 
 class Outcome(Struct):
@@ -47,7 +48,7 @@ class Outcome(Struct):
 
 
 class WrongAnswer(Exception):
-    """A server did not do what is being measured: there is no number."""
+    """A server did not do what the case measures, so the case has no figures."""
 
 
 def row(measure: str, bar: Bar, values: list[float], *, unit: str = "", note: str = "") -> Row:
@@ -55,7 +56,9 @@ def row(measure: str, bar: Bar, values: list[float], *, unit: str = "", note: st
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """Round by round, so that what slows the machine for a while slows both sides."""
+    """Divide round by round: what slows the machine for a while slows both sides of a ratio."""
+    if not all(under):
+        raise WrongAnswer("a round was too short to measure anything; give it more --seconds")
     return [a / b for a, b in zip(over, under, strict=True)]
 
 
@@ -65,7 +68,9 @@ class Bench:
         self.rounds = rounds
         self.seconds = seconds
         self.quick = quick
-        """Fewer tasks and subscribers, for a look at whether all works."""
+        """Use fewer tasks and subscribers, to see whether everything works."""
+        self.connections = 2 if quick else CONNECTIONS
+        self.warm_up_s = min(WARM_UP_S, seconds)
 
     def each_round(self) -> Iterator[int]:
         for number in range(1, self.rounds + 1):
@@ -79,19 +84,26 @@ class Bench:
         return Generator(job).result()
 
     def warm(self, server: Server, path: str, text: str | None, token: str = "") -> None:
-        self.load(Closed(server.port, server.base + path, text, seconds=WARM_UP_S, token=token))
+        self.closed(server, path, text, self.warm_up_s, token)
+
+    def closed(
+        self, server: Server, path: str, text: str | None = None, seconds: float | None = None, token: str = ""
+    ) -> Result:
+        """Keep all connections busy with requests to one path below the agent."""
+        job = Closed(server.port, server.base + path, text, self.connections, seconds or self.seconds, token=token)
+        return self.load(job)
 
     def poll(self, server: Server, path: str) -> Generator:
         return Generator(Poll(server.port, path))
 
     def sub_folder(self, name: str) -> Path:
         folder = self.folder / name
-        folder.mkdir()
+        folder.mkdir(parents=True)
         return folder
 
 
 class Generator:
-    """A load generator at work."""
+    """A running load generator."""
 
     def __init__(self, job: Struct, module: str = "benchmarks.load") -> None:
         self.process = subprocess.Popen(
@@ -109,7 +121,7 @@ class Generator:
     def result(self) -> Result:
         out, _ = self.process.communicate()
         if self.process.returncode:
-            raise WrongAnswer("the load generator failed; its traceback is above")
+            raise WrongAnswer("the load generator failed; see its traceback above")
         result = msgspec.json.decode(out, type=Result)
         if result.errors:
             raise WrongAnswer(f"{result.errors} answers were wrong, the first one: {result.error}")
@@ -117,7 +129,7 @@ class Generator:
 
 
 class Stopwatch:
-    """CPU time of servers, and wall time, over a `with` block."""
+    """Measures the CPU time of servers, and the wall time, of a `with` block."""
 
     def __init__(self, *servers: Server) -> None:
         self.servers = servers

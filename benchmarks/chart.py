@@ -1,6 +1,6 @@
-"""The bar chart of a report, as SVG that reads on light and on dark.
+"""The bar chart of a report, as SVG for light and dark backgrounds.
 
-It shows what was measured on Roost and on others; the line in a bar is the spread of the rounds.
+It shows what was measured both on Roost and on other servers. The line in a bar is the spread of the rounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def svg(report: Report) -> str:
         y += GAP
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" role="img"'
-        f' aria-label="Roost beside a2a-sdk">\n<style>{STYLE}</style>\n' + "\n".join(shapes) + "\n</svg>\n"
+        f' aria-label="Roost beside other servers">\n<style>{STYLE}</style>\n' + "\n".join(shapes) + "\n</svg>\n"
     )
 
 

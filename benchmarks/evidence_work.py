@@ -1,6 +1,6 @@
-"""A process that exports or verifies a bundle, and says how long it took and how much memory it had.
+"""A process that exports or verifies a bundle, and reports how long it took and how much memory it used.
 
-With `rfc8785` every canonical form is written by that package, without it by the encoder that is proven equal to it.
+With `rfc8785` that package writes every canonical form. Without it, the encoder that is proven equal to it does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMITS = BundleLimits(size=1 << 40, events=10**9)
 
 class Job(Struct):
     work: str
-    """export or verify"""
+    """`export` or `verify`."""
     folder: str
     file: str
     rfc8785: bool
@@ -38,7 +38,7 @@ class Done(Struct):
     seconds: float
     events: int
     before_mb: float
-    """Of memory, at most, before the work began."""
+    """The peak memory before the work began."""
     peak_mb: float
 
 

@@ -1,7 +1,6 @@
-"""Tasks by the hundred thousand, written into a journal without a server and an agent.
+"""Writes hundreds of thousands of tasks into a journal, without a server and without an agent.
 
-The first one is made by the engine's own hands; the others are its copies, with ids, times and a
-hash chain of their own.
+The engine makes the first task; the others are copies of it with ids, times and a hash chain of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from roost.protocol.types import Artifact, Message, Part, Role, TaskArtifactUpda
 from roost.stores.sqlite import SQLiteStore
 
 AGENT = "bench"
+MESSAGE_ID = new_id()
+"""The id of the first task's message; each copy replaces it with its own."""
 GROUP = 10_000
 SECOND = 1_000_000
 
@@ -43,7 +44,7 @@ def fill(
     keep: Owner,
     say: Callable[[str], None],
 ) -> list[Filled]:
-    """Write `count` tasks, a second apart, the last one now; returns those of `keep`, oldest first."""
+    """Write `count` tasks, a second apart, the last one now. Return those of `keep`, the oldest first."""
     kept: list[Filled] = []
 
     def appends() -> Iterator[Append]:
@@ -56,14 +57,14 @@ def fill(
                 kept.append(Filled(append.task_id, now // 1000))
             yield append
 
-    gc.disable()  # a group has no cycles, and a million objects to look through
+    gc.disable()  # a group has no cycles, but a million objects that the collector would look through
     asyncio.run(_write(SQLiteStore(folder), appends(), say))
     gc.enable()
     return kept
 
 
 async def _write(store: SQLiteStore, appends: Iterator[Append], say: Callable[[str], None]) -> None:
-    """The next group is made while the writer's thread commits this one."""
+    """Make the next group while the writer's thread commits this one."""
     written = 0
     committing: asyncio.Task[object] | None = None
     while group := list(islice(appends, GROUP)):
@@ -83,7 +84,7 @@ def _original(now: int, state: TaskState) -> Append:
     new = NewTask(new_id(), Scope("", "", AGENT), new_id(), now)
     live = LiveTask.begin(new, "filler", False, lambda _: None)
     message = Message(
-        message_id=new_id(), role=Role.USER, parts=[Part(text="1")], task_id=new.id, context_id=new.context_id
+        message_id=MESSAGE_ID, role=Role.USER, parts=[Part(text="1")], task_id=new.id, context_id=new.context_id
     )
     live.write_message(now, Received(message))
     live.write_status(now, TaskState.SUBMITTED)
@@ -106,6 +107,7 @@ def _copy(original: Append, owner: Owner, now: int) -> Append:
     changes = [
         (first.id.encode(), new.id.encode()),
         (first.context_id.encode(), new.context_id.encode()),
+        (MESSAGE_ID.encode(), new_id().encode()),
         (timestamp(first.created).encode(), timestamp(now).encode()),
     ]
 

@@ -1,9 +1,9 @@
-"""The load generator for gRPC: a job as JSON on stdin, its result as JSON on stdout.
+"""The load generator for gRPC: it reads a job as JSON from stdin and writes its result as JSON to stdout.
 
     python -m benchmarks.grpc_load < job.json
 
-Like load.py it has a protocol of its own, because gRPC's client costs as much as a server does: HTTP/2 as far as a
-call needs it. Headers that come are not looked at: a call is good if its last message says COMPLETED.
+Like load.py it has its own client protocol, because gRPC's client costs as much as a server does. It speaks as much of
+HTTP/2 as a call needs, and ignores the headers of answers: a call is good if its last message says COMPLETED.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import struct
 import sys
 import time
-import uuid
 from typing import cast
 
 import msgspec
@@ -21,6 +20,7 @@ from a2a.types import a2a_pb2 as pb
 from msgspec import Struct
 
 from benchmarks.load import GRACE_S, Generator, Result
+from benchmarks.wire import message_id
 
 SERVICE = "/lf.a2a.v1.A2AService"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -39,7 +39,7 @@ class Calls(Struct):
     """SendMessage or SendStreamingMessage."""
     text: str
     seconds: float
-    connections: int = 16
+    connections: int
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -47,7 +47,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header_block(path: str) -> bytes:
-    """Each as a literal that no table remembers (RFC 7541, section 6.2.2)."""
+    """Encode each header as a literal that is not added to the table (RFC 7541, section 6.2.2)."""
     headers = {
         ":method": "POST",
         ":scheme": "http",
@@ -63,7 +63,7 @@ def header_block(path: str) -> bytes:
 
 
 class Connection(asyncio.Protocol):
-    """One call after the other."""
+    """A connection that makes one call after the other."""
 
     def __init__(self, generator: Generator, job: Calls) -> None:
         self.generator = generator
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
 
 
 def request(text: str) -> bytes:
-    message = pb.Message(message_id=str(uuid.uuid4()), role=pb.ROLE_USER, parts=[pb.Part(text=text)])
+    message = pb.Message(message_id=message_id().decode(), role=pb.ROLE_USER, parts=[pb.Part(text=text)])
     return pb.SendMessageRequest(tenant="bench", message=message).SerializeToString()
 
 

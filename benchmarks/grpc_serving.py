@@ -1,4 +1,4 @@
-"""How the SDK's own gRPC server is run: with the event loop and the collector that `roost serve` has."""
+"""Runs the SDK's own gRPC server, with the event loop and the garbage collector settings of `roost serve`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The load generator, a process of its own: a job as JSON on stdin, its result as JSON on stdout.
+"""The load generator, a process of its own: it reads a job as JSON from stdin and writes its result as JSON to stdout.
 
     python -m benchmarks.load < job.json
 
-uvloop and a hand-written protocol (wire.py), so that it costs a fraction of what a server does:
-every result says how busy it was.
+It uses uvloop and a hand-written protocol (wire.py), so that it costs a fraction of what a server does. Every result
+says how busy the load generator was.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ TASK_ID = re.compile(rb'"task": ?\{"id": ?"([^"]+)"')
 CONNECTING = 32
 BEGIN_S = 10.0
 WORKING_S = 0.2
-"""WORKING is out by then, and a subscriber does not get it as an event."""
+"""The seconds after which a new task is WORKING, so that a subscriber does not get that as an event."""
 SCATTER_S = 1.0
 GRACE_S = 120.0
 
 
 class Closed(Struct, tag=True):
-    """Every connection sends its next request when it has its answer, for some seconds or a number of requests."""
+    """Every connection sends its next request when it has an answer, for some seconds or a number of requests."""
 
     port: int
     path: str
     text: str | None = None
-    connections: int = 16
+    connections: int = 1
     seconds: float = 0.0
     requests: int = 0
-    """Of each connection; 0 for as many as the time allows."""
+    """How many requests each connection sends; 0 for as many as the time allows."""
     lead_s: float = 0.0
-    """Before those seconds; what is answered in it does not count."""
+    """The seconds before the measurement; answers that come in them do not count."""
     replicas: list[int] = []
-    """Ports that the connections are spread over, after `port`."""
+    """More ports: the connections are spread over `port` and these."""
     at_once: bool = False
-    """Only begin the tasks."""
+    """Ask for the answer when the task begins, not when it ends."""
     token: str = ""
     """Sent as a bearer token."""
 
 
 class Paced(Struct, tag=True):
-    """Some streams at the same time, begun one after the other over `spread_s`."""
+    """Several streams at the same time, which begin one after the other within `spread_s` seconds."""
 
     port: int
     path: str
@@ -67,7 +67,7 @@ class Paced(Struct, tag=True):
 
 
 class Subscribe(Struct, tag=True):
-    """Begin a task, then follow it with many subscribers."""
+    """One task that many subscribers follow."""
 
     port: int
     base: str
@@ -76,7 +76,7 @@ class Subscribe(Struct, tag=True):
 
 
 class Across(Struct, tag=True):
-    """Begin some tasks on one replica, one after the other over `spread_s`, and follow each on another."""
+    """Several tasks, which begin on one replica within `spread_s` seconds and are each followed on another replica."""
 
     port: int
     other: int
@@ -87,7 +87,7 @@ class Across(Struct, tag=True):
 
 
 class Poll(Struct, tag=True):
-    """One request after the other with a pause between, until SIGTERM."""
+    """One request after the other with a pause between them, until SIGTERM."""
 
     port: int
     path: str
@@ -100,25 +100,25 @@ Job = Closed | Paced | Subscribe | Across | Poll
 class Result(Struct):
     seconds: float = 0.0
     requests: int = 0
-    """Answered within the time, with the status 200 and, for a message, COMPLETED at the end."""
+    """Answers within the time that have the status 200 and, for a message, end with COMPLETED."""
     events: int = 0
-    """`data:` lines received within the time."""
+    """The `data:` lines that came within the time."""
     errors: int = 0
     error: str = ""
-    """The first answer that was not as it should be."""
+    """The first wrong answer."""
     counts: dict[int, int] = field(default_factory=dict)
     """How many streams had how many events."""
     timed: int = 0
-    """How many latencies there are: of all answers, or of all events that say when they were emitted."""
+    """How many latencies were measured: one for each answer, or one for each event that carries its emission time."""
     p50_ms: float = 0.0
     p95_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
-    """Of an answer; of an event from its emission, in Paced, Subscribe and Across."""
+    """The latency of an answer; in Paced, Subscribe and Across the time from the emission of an event."""
     late_ms: float = 0.0
-    """How late the generator itself was, at worst: the noise in max_ms. In Poll only."""
+    """In Poll: how late the generator itself was at worst, which is the noise in max_ms."""
     busy: float = 0.0
-    """CPU seconds of the generator per second."""
+    """The CPU seconds of the generator per second."""
 
     @property
     def rate(self) -> float:
@@ -148,8 +148,11 @@ class Generator:
         result = self.result
         now = time.perf_counter()
         result.busy = (time.process_time() - self.cpu) / (now - self.started)
-        result.seconds = min(now, self.deadline) - self.counted
         result.counts = dict(sorted(self.counts.items()))
+        result.seconds = min(now, self.deadline) - self.counted
+        if now > self.deadline and not result.requests:
+            self._count_late()
+            result.seconds = now - self.counted
         if self.latencies:
             self.latencies.sort()
             result.timed = len(self.latencies)
@@ -159,13 +162,18 @@ class Generator:
             result.max_ms = self.latencies[-1] * 1000
         return result
 
+    def _count_late(self) -> None:
+        """Count the answers that came after the deadline: a server that needs longer for one has a rate too."""
+        self.result.requests = len(self.latencies)
+        self.result.events = sum(size * streams for size, streams in self.counts.items())
+
     def failed(self, what: str) -> None:
         self.result.errors += 1
         self.result.error = self.result.error or what[:500]
 
 
 class Client:
-    """One connection's side of a job: sends, checks what comes, and says when an answer is complete."""
+    """One connection of a job: it sends requests, checks the answers, and calls `done` when one is complete."""
 
     def __init__(self, generator: Generator, requests: Requests, done: Callable[[Client], None]) -> None:
         self.generator = generator
@@ -177,7 +185,7 @@ class Client:
         self.events = 0
         self.last = b""
         self.timed = False
-        """Read the time of emission out of the events."""
+        """Whether to read the emission time from the events."""
 
     async def connect(self) -> None:
         await self.generator.loop.create_connection(lambda: self.connection, "127.0.0.1", self.requests.port)
@@ -257,7 +265,7 @@ async def paced(generator: Generator, job: Paced) -> None:
 
 
 async def begin(requests: Requests) -> tuple[Connection, str]:
-    """A connection on which a task has begun, and the task's id."""
+    """Begin a task; return its connection and its id."""
     loop = asyncio.get_running_loop()
     task_id = loop.create_future()
 
@@ -273,7 +281,7 @@ async def begin(requests: Requests) -> tuple[Connection, str]:
 
 
 async def follow(generator: Generator, requests: Requests, connecting: asyncio.Semaphore) -> None:
-    """From the subscription to the end of the task."""
+    """Subscribe to a task and wait for its end."""
     over = generator.loop.create_future()
     client = Client(generator, requests, lambda _: over.set_result(None))
     client.timed = True
@@ -307,7 +315,7 @@ async def across(generator: Generator, job: Across) -> None:
         await asyncio.sleep(number * job.spread_s / job.tasks)
         first, task_id = await begin(requests)
         first.close()
-        # At any time, so that a replica that polls does it at no fixed time from the emissions.
+        # At a random time, so that a replica that polls does not do it at a fixed time from the emissions.
         await asyncio.sleep(random.uniform(WORKING_S, WORKING_S + SCATTER_S))
         await follow(generator, Requests(job.other, f"{job.base}/tasks/{task_id}:subscribe"), connecting)
 

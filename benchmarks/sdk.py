@@ -1,10 +1,12 @@
-"""The same agent on a2a-sdk's own server: `python -m benchmarks.sdk [--tuned] [FILE]`, in memory or on SQLite;
-`python -m benchmarks.sdk [--replica] URL` on PostgreSQL, a replica with the store and the events that it has for those;
-`--grpc` on its gRPC server instead of HTTP.
+"""The agent of the benchmark on a2a-sdk's own server.
 
-As it comes; or tuned as well as its user could: tracing off, SQLite in WAL mode with every commit
-synced, as Roost's own store is, and two connections. In two short trials of each, one connection
-was about as fast as two, and 15 (the default) and 16 were slower.
+`python -m benchmarks.sdk [--tuned] [FILE]` runs in memory or on SQLite, and with `--grpc` on its gRPC server instead of
+HTTP. `python -m benchmarks.sdk [--replica] URL` runs on PostgreSQL; a replica uses the store and the event stream that
+a2a-sdk has for replicas.
+
+The server runs as it comes, or tuned as its user could tune it: tracing off, SQLite in WAL mode with every commit
+synced, as in Roost's own store, and two connections. In two short trials of each, one connection was about as fast as
+two, and 15 (the default) and 16 were slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Server processes: started, measured from outside, stopped."""
+"""Starts the server processes, measures them from outside, and stops them."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -12,14 +13,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
+
+from tools.npm import NODE, installed
 
 from roost.identity.seal import make_key
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"at http://127\.0\.0\.1:(\d+)/")
 GRPC_READY = re.compile(r"gRPC: 127\.0\.0\.1:(\d+)")
-TICKS = os.sysconf("SC_CLK_TCK")
 START_S = 60.0
 HAPPEN_S = 120.0
 
@@ -28,19 +30,43 @@ class ServerFailed(Exception):
     """A server did not start, or died."""
 
 
+class Checkout(NamedTuple):
+    """A copy of this repository, from which Roost is started."""
+
+    root: Path
+    command: Path
+    """The `roost` command of the checkout's own virtual environment."""
+
+
+HERE = Checkout(ROOT, Path(sys.executable).with_name("roost"))
+
+
 class Server:
+    """A server process. It runs inside a `with` block."""
+
     def __init__(
-        self, name: str, label: str, arguments: Sequence[str], folder: Path, base: str = "", token: str = ""
+        self,
+        name: str,
+        label: str,
+        arguments: Sequence[str],
+        folder: Path,
+        *,
+        base: str = "",
+        token: str = "",
+        ready: re.Pattern[str] = READY,
+        cwd: Path = ROOT,
     ) -> None:
         self.name = name
-        self.token = token
-        """That it asks for."""
         self.label = label
+        """The name that the report uses."""
         self.arguments = arguments
         self.base = base
         """The path below which the agent is served."""
-        self.ready = READY
-        """What it says when it serves, and on which port."""
+        self.token = token
+        """The bearer token that callers must send; empty if the server is open to everyone."""
+        self.ready = ready
+        """Matches what the server prints when it serves; the group is its port."""
+        self.cwd = cwd
         self.errors = folder / f"{name}.log"
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -49,7 +75,7 @@ class Server:
         self.started = time.perf_counter()
         with self.errors.open("wb") as errors:
             given = {**os.environ, **({"ROOST_TOKEN": self.token} if self.token else {})}
-            self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdout=errors, stderr=errors, env=given)
+            self.process = subprocess.Popen(self.arguments, cwd=self.cwd, stdout=errors, stderr=errors, env=given)
         while not (found := self.ready.search(self.errors.read_text(errors="replace"))):
             if self.process.poll() is not None or time.perf_counter() - self.started > START_S:
                 self.__exit__(None, None, None)
@@ -71,26 +97,32 @@ class Server:
             self.process.wait()
 
     def kill(self) -> None:
-        """As a crash does; what it leaves is for the next one."""
+        """End the process as a crash does."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def get(self, path: str) -> tuple[int, bytes]:
+        return self._request("GET", path)
+
+    def post(self, path: str, body: object) -> tuple[int, bytes]:
+        return self._request("POST", path, json.dumps(body).encode())
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            connection.request("GET", path, headers={"A2A-Version": "1.0"})
+            connection.request(method, path, body, {"A2A-Version": "1.0", "Content-Type": "application/json"})
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
             connection.close()
 
     def ready_after(self) -> float:
-        """Seconds from the start of the process until /readyz said 200."""
+        """Return the seconds from the start of the process until /readyz answers 200."""
         return self.after(lambda: self.get("/readyz")[0] == 200, 0.005)
 
     def after(self, happened: Callable[[], bool], pause_s: float) -> float:
-        """Seconds from the start of the process until something has happened; one looks every `pause_s`."""
+        """Return the seconds from the start of the process until `happened`, which is called every `pause_s`."""
         while not happened():
             if time.perf_counter() - self.started > HAPPEN_S:
                 raise ServerFailed(f"{self.name} is not where it should be after {HAPPEN_S:g} s")
@@ -98,9 +130,8 @@ class Server:
         return time.perf_counter() - self.started
 
     def cpu_s(self) -> float:
-        """Of the server and the processes that it started."""
-        found = [_proc(pid, "stat").rpartition(")")[2].split() for pid in self._pids()]
-        return sum(int(fields[11]) + int(fields[12]) for fields in found) / TICKS
+        """Return the CPU seconds of the server and of the processes that it started."""
+        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self._pids())
 
     def rss_mb(self) -> float:
         found = [re.search(r"VmRSS:\s+(\d+) kB", _proc(pid, "status")) for pid in self._pids()]
@@ -112,37 +143,51 @@ class Server:
         return [pid, *(int(child) for child in _proc(pid, f"task/{pid}/children").split())]
 
 
+def _cpu_clock(pid: int) -> int:
+    """Return what clock_getcpuclockid(3) returns: the clock of a process's CPU time, finer than the ticks of /proc."""
+    return ~pid << 3 | 2
+
+
 def _proc(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_text()
 
 
-def roost(folder: Path, data: str = "journal") -> Server:
-    """On SQLite, as a user would start it."""
-    command = Path(sys.executable).with_name("roost")
-    arguments = [str(command), "serve", "benchmarks/agents.py", "--port", "0", "--data", str(folder / data)]
-    return Server("roost", "Roost, SQLite", arguments, folder, "/agents/bench")
+def roost(folder: Path, data: str = "journal", *, checkout: Checkout = HERE) -> Server:
+    """Roost on SQLite, started as a user would start it."""
+    return _roost("roost", "SQLite", folder, checkout, "--data", str(folder / data))
 
 
-def roost_grpc(folder: Path) -> Server:
-    server = roost(folder, "grpc")
-    return _on_grpc(Server("roost-grpc", "Roost, SQLite", [*server.arguments, "--grpc", "127.0.0.1:0"], folder))
+def roost_grpc(folder: Path, *, checkout: Checkout = HERE) -> Server:
+    options = ("--data", str(folder / "grpc"), "--grpc", "127.0.0.1:0")
+    return _roost("roost-grpc", "SQLite", folder, checkout, *options, ready=GRPC_READY)
 
 
 def roost_with_token(folder: Path, token: str) -> Server:
-    """The same, closed to everyone without the token."""
-    server = roost(folder, "closed")
-    return Server("roost-token", "Roost, SQLite, with a token", server.arguments, folder, server.base, token)
+    """Roost on SQLite, closed to everyone without the token."""
+    return _roost("roost-token", "SQLite, with a token", folder, HERE, "--data", str(folder / "closed"), token=token)
 
 
-def replica(folder: Path, name: str, store: str, wake: str = "") -> Server:
-    """One of several on one PostgreSQL."""
+def replica(folder: Path, name: str, store: str, wake: str = "", *, checkout: Checkout = HERE) -> Server:
+    """One of several hosts on the same PostgreSQL database, and on NATS if `wake` names it."""
     secret = folder / "secret.key"
     if not secret.exists():
         make_key(secret)
-    command = Path(sys.executable).with_name("roost")
-    arguments = [str(command), "serve", "benchmarks/agents.py", "--port", "0", "--store", store]
-    arguments += ["--secret-file", str(secret), *(["--wake", wake] if wake else [])]
-    return Server(name, f"Roost, PostgreSQL{' and NATS' * bool(wake)}", arguments, folder, "/agents/bench")
+    options = ["--store", store, "--secret-file", str(secret), *(["--wake", wake] if wake else [])]
+    return _roost(name, f"PostgreSQL{' and NATS' * bool(wake)}", folder, checkout, *options)
+
+
+def _roost(
+    name: str,
+    store: str,
+    folder: Path,
+    checkout: Checkout,
+    *options: str,
+    token: str = "",
+    ready: re.Pattern[str] = READY,
+) -> Server:
+    arguments = [str(checkout.command), "serve", "benchmarks/agents.py", "--port", "0", *options]
+    label, base = f"Roost, {store}", "/agents/bench"
+    return Server(name, label, arguments, folder, base=base, token=token, ready=ready, cwd=checkout.root)
 
 
 def sdk_in_memory(folder: Path) -> Server:
@@ -166,25 +211,33 @@ def sdk_on_postgres(folder: Path, store: str) -> Server:
 
 
 def sdk_replica(folder: Path, name: str, store: str) -> Server:
-    """One of several on one PostgreSQL, each with the events of the others."""
+    """One of several servers on the same PostgreSQL database, each with the events of the others."""
     return _sdk(name, "a2a-sdk, PostgreSQL", folder, "--replica", store)
 
 
 def sdk_grpc(folder: Path) -> Server:
-    return _on_grpc(_sdk("sdk-grpc", "a2a-sdk, in memory", folder, "--grpc"))
+    return _sdk("sdk-grpc", "a2a-sdk, in memory", folder, "--grpc", ready=GRPC_READY)
 
 
 def tuned_grpc(folder: Path) -> Server:
-    return _on_grpc(_sdk("tuned-grpc", "a2a-sdk tuned, in memory", folder, "--grpc", "--tuned"))
+    return _sdk("tuned-grpc", "a2a-sdk tuned, in memory", folder, "--grpc", "--tuned", ready=GRPC_READY)
 
 
-def _on_grpc(server: Server) -> Server:
-    server.ready = GRPC_READY
-    return server
+def _sdk(name: str, label: str, folder: Path, *arguments: str, ready: re.Pattern[str] = READY) -> Server:
+    return Server(name, label, [sys.executable, "-m", "benchmarks.sdk", *arguments], folder, ready=ready)
 
 
-def _sdk(name: str, label: str, folder: Path, *arguments: str) -> Server:
-    return Server(name, label, [sys.executable, "-m", "benchmarks.sdk", *arguments], folder)
+def express_in_memory(folder: Path) -> Server:
+    return _express("express-memory", "@a2a-js/sdk, in memory", folder)
+
+
+def express_on_sqlite(folder: Path) -> Server:
+    return _express("express-sqlite", "@a2a-js/sdk, SQLite", folder, str(folder / "express.db"))
+
+
+def _express(name: str, label: str, folder: Path, *arguments: str) -> Server:
+    program = ["env", "NODE_ENV=production", str(NODE), "server.mjs", *arguments]
+    return Server(name, label, program, folder, cwd=installed(ROOT / "benchmarks" / "js", "server.mjs"))
 
 
 def stub(folder: Path) -> Server:

@@ -1,4 +1,4 @@
-"""How the servers that Roost is compared with are run: as `roost serve` runs its own."""
+"""Runs the servers that Roost is compared with in the way `roost serve` runs its own."""
 
 from __future__ import annotations
 

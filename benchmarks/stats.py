@@ -1,4 +1,4 @@
-"""Medians, spreads, and what may be concluded from them."""
+"""Medians, spreads, and the verdicts that they allow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of values in ascending order: the smallest that is not below `share` of them."""
+    """Return the smallest of some ascending values that is not below `share` of them."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
@@ -56,7 +56,7 @@ class AtMost(NamedTuple):
 
 
 class NoBar(NamedTuple):
-    """For information."""
+    """A measure for information only."""
 
     def __str__(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""The limit: uvicorn and msgspec, a message in and a task out, and no engine between them."""
+"""The limit: uvicorn and msgspec turn a message into a task, without an engine between them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def app(
 
 
 async def _bytes(send: Callable[[dict[str, Any]], Awaitable[None]], size: int) -> None:
-    """GET /SIZE: a document of that size, that nobody has to make."""
+    """Answer GET /SIZE with that many bytes, which need no work."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % size)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b" " * size})

@@ -1,21 +1,32 @@
-"""Just enough HTTP/1.1 for a load generator: requests as prepared bytes, answers parsed no further than needed."""
+"""Just enough HTTP/1.1 for a load generator: requests are prepared bytes, answers are parsed only as far as needed."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from itertools import count
 from typing import cast
+from uuid import uuid4
 
-NUMBERS = count(os.getpid() << 32)
-"""Of messages: no two generators use the same."""
+ID_LENGTH = 36
+_PREFIX = str(uuid4())[:24].encode()
+_NUMBERS = count()
+
+
+def message_id() -> bytes:
+    """Return a new UUID.
+
+    Clients use UUIDs, and Roost reserves one for its message, so the cost of that is measured. The prefix is random
+    and differs between load generators; the last 48 bits are a counter, because a random number for each message would
+    slow the load generator down.
+    """
+    return b"%b%012x" % (_PREFIX, next(_NUMBERS))
 
 
 class Requests:
-    """The bytes of one request after another; a message gets a new id each time.
+    """The bytes of one request after another; each message gets a new id.
 
-    `at_once`: the answer is the task as it begins, not as it ends.
+    With `at_once` the server answers when the task begins, not when it ends.
     """
 
     def __init__(
@@ -23,32 +34,32 @@ class Requests:
     ) -> None:
         self.port = port
         self.ends = text is not None and not at_once
-        """The answer is a task that has ended."""
+        """True if the answer must be a task that has ended."""
         method = "GET" if text is None else "POST"
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nA2A-Version: 1.0\r\n"
         if token:
             head += f"Authorization: Bearer {token}\r\n"
         if text is None:
             self.before, self.after = f"{head}\r\n".encode(), b""
-            self.numbered = False
+            self.is_message = False
         else:
             before = '{"message":{"messageId":"'
             configuration = ',"configuration":{"returnImmediately":true}' if at_once else ""
             after = f'","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}{configuration}}}'
-            length = len(before) + 16 + len(after)
+            length = len(before) + ID_LENGTH + len(after)
             head += f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
             self.before, self.after = (head + before).encode(), after.encode()
-            self.numbered = True
+            self.is_message = True
 
     def next(self) -> bytes:
-        return b"%b%016x%b" % (self.before, next(NUMBERS), self.after) if self.numbered else self.before
+        return b"%b%b%b" % (self.before, message_id(), self.after) if self.is_message else self.before
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection with one request at a time.
+    """A keep-alive connection that carries one request at a time.
 
-    `got` is called with the whole body of a plain answer, and with each chunk of a chunked one:
-    servers write whole events into a chunk. `ended` is called with the status, 0 for a lost connection.
+    `got` is called with the whole body of a plain answer, and with each chunk of a chunked one: servers write whole
+    events into a chunk. `ended` is called with the status, which is 0 if the connection was lost.
     """
 
     def __init__(self, got: Callable[[bytes], None], ended: Callable[[int], None]) -> None:

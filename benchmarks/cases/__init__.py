@@ -1,1 +1,1 @@
-"""One module for each group of numbers."""
+"""The cases, one module for each group of measures."""

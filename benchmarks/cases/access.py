@@ -1,4 +1,4 @@
-"""What it costs to know who is calling, and to serve a signed card."""
+"""What it costs to authenticate a caller, and to serve a signed card."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 from benchmarks import servers
 from benchmarks.bench import Bench, Outcome, Series, Stopwatch, ratios, row
-from benchmarks.load import Closed
 from benchmarks.stats import AtLeast, AtMost, NoBar
 from roost.doors.access import Access, AccessRules
 from roost.doors.http import Request
@@ -36,19 +35,18 @@ def run(bench: Bench) -> Outcome:
         cpu: dict[str, list[float]] = {opened.name: [], closed.name: []}
         cards: dict[str, list[float]] = {closed.name: [], stub.name: []}
         checks: list[float] = []
-        places = {closed.name: closed.base + CARD, stub.name: f"/{size}"}
+        places = {closed.name: CARD, stub.name: f"/{size}"}
         for server in (opened, closed):
             bench.warm(server, SEND, "1", server.token)
         for _ in bench.each_round():
             for server in (opened, closed):
                 with Stopwatch(server) as watch:
-                    job = Closed(server.port, server.base + SEND, "1", seconds=bench.seconds, token=server.token)
-                    result = bench.load(job)
+                    result = bench.closed(server, SEND, "1", token=server.token)
                 sends[server.name].append(result.rate)
                 cpu[server.name].append(watch.cpu_s / result.timed * 1e6)
                 bench.say(f"    {server.name:12} {result.rate:9,.0f} sends/s, {cpu[server.name][-1]:,.0f} us CPU each")
             for server in (closed, stub):
-                result = bench.load(Closed(server.port, places[server.name], seconds=bench.seconds))
+                result = bench.closed(server, places[server.name])
                 cards[server.name].append(result.rate)
                 bench.say(f"    {server.name:12} {result.rate:9,.0f} cards/s of {size} bytes")
             checks.append(asyncio.run(check_us(secret)))
@@ -69,7 +67,7 @@ def run(bench: Bench) -> Outcome:
 
 
 async def check_us(secret: str) -> float:
-    """Microseconds from a request's headers to the principal that may call the agent."""
+    """Return the microseconds from a request's headers to the principal that may call the agent."""
     store = MemoryStore()
     await store.add_token(make_token(TokenRequest("bench", ["agent:*"]), secret).token)
     roster = TokenCache(store, whole_tenant=False)
@@ -97,7 +95,7 @@ async def check_us(secret: str) -> float:
     )
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {secret}".encode()), (b"a2a-version", b"1.0")]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
-    request = Request(scope, None, None, "/")  # type: ignore[arg-type]  # nobody reads or answers it
+    request = Request(scope, None, None, "/")  # type: ignore[arg-type]  # nothing reads or answers it
     principal = await access.for_agent(request, profile)
     assert principal.issuer == ISSUER
     start = time.perf_counter()

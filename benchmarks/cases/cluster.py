@@ -1,6 +1,6 @@
-"""message:send on PostgreSQL, durable: one replica, three on the same database, and a2a-sdk on a database of its own.
+"""Durable message:send on PostgreSQL: one replica, three replicas on the same database, and a2a-sdk on its own.
 
-The load and the number of connections are the same; those to three replicas are spread over them.
+The load and the number of connections are the same for all; three replicas share the connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATH = "/message:send"
 REPLICAS = 3
 CONNECTIONS = 24
 LEAD_S = 1.0
-"""Until slow answers come as often as they will."""
+"""The seconds before the measurement, after which slow answers come as often as they ever will."""
 
 
 def run(bench: Bench) -> Outcome:

@@ -1,4 +1,4 @@
-"""What an event costs in a long task, against a short one: CPU time of the server, all its threads."""
+"""The CPU time that the server needs for an event of a long task, compared with one of a short task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.stats import AtMost
 PATH = "/message:stream"
 SHORT, LONG = 100, 10_000
 EVENTS_PER_S = 20_000
-"""Of each length, for each second that a measurement may take."""
+"""How many events of each length are measured, for each second that a measurement may take."""
 
 
 def run(bench: Bench) -> Outcome:
@@ -42,7 +42,7 @@ def run(bench: Bench) -> Outcome:
 
 
 def _measure(bench: Bench, server: Server, chunks: int, total: int) -> tuple[float, float]:
-    """Microseconds per chunk, CPU and wall, over `total` chunks on one connection."""
+    """Return the microseconds of CPU and of wall time per chunk, over `total` chunks on one connection."""
     tasks = total // chunks
     with Stopwatch(server) as watch:
         result = bench.load(Closed(server.port, server.base + PATH, str(chunks), connections=1, requests=tasks))

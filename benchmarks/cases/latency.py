@@ -1,4 +1,4 @@
-"""From an agent's emission to the client, under a load that both servers can carry.
+"""The time from an agent's emission to the client, under a load that both servers can carry.
 
 Both clocks are this machine's: the agent writes the time into the chunk.
 """

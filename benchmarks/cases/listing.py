@@ -1,4 +1,4 @@
-"""ListTasks in a full store: the first page, and the last one of an owner of a tenth of all tasks."""
+"""ListTasks in a full store: the first page, and the last page of an owner who has a tenth of all tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS = Owner(LOCAL.tenant, LOCAL.owner)
 
 def run(bench: Bench) -> Outcome:
     folder = bench.sub_folder("listing")
-    count = 50_000 if bench.quick else 1_000_000
+    count = 5_000 if bench.quick else 1_000_000
     bench.say(f"  writing {count:,} tasks")
     started = time.perf_counter()
     ours = fill(folder / "journal", count, TaskState.COMPLETED, _owner, OURS, bench.say)
@@ -53,7 +53,7 @@ def _owner(number: int) -> Owner:
 
 
 def _token(task: Filled) -> str:
-    """What ListTasks returns with the page that ends at this task."""
+    """Return the token that ListTasks returns with the page that ends at this task."""
     return base64.urlsafe_b64encode(f"{task.status_ms}:{task.id}".encode()).decode().rstrip("=")
 
 

@@ -1,8 +1,8 @@
-"""From an agent's emission on one replica to a subscriber on another, both on one PostgreSQL.
+"""The time from an agent's emission on one replica to a subscriber on another, both on one PostgreSQL database.
 
-Both clocks are this machine's: the agent writes the time into the chunk. a2a-sdk's replicas have the store and the
-stream of events that it offers for several on one database: the replica of a subscriber asks the database for more,
-and whenever there is none it waits for half a second.
+Both clocks are this machine's: the agent writes the time into the chunk. a2a-sdk's replicas use the store and the
+event stream that it offers for several servers on one database: the subscriber's replica asks the database for new
+events, and waits for half a second when there are none.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from benchmarks.stats import AtMost, NoBar
 
 TASKS = 20
 RATE, SLOW = 20, 1
-"""Chunks a second of each task: for the bars, and few enough for a2a-sdk to keep up."""
+"""The chunks per second of each task: the rate of the bars, and one that a2a-sdk can keep up with."""
 DELAY_S = 2
-"""Time to subscribe to all before the first chunk."""
+"""The seconds before the first chunk, in which the load generator subscribes to every task."""
 BARS = {"notify": AtMost(25, "ms"), "nats": AtMost(15, "ms")}
 
 
 class Pair(NamedTuple):
-    """Agents run on `first`, subscribers are on `second`."""
+    """Two replicas: agents run on `first`, and subscribers are connected to `second`."""
 
     name: str
     first: Server
@@ -63,14 +63,14 @@ def run(bench: Bench) -> Outcome:
         fast: dict[str, list[Result]] = {each.name: [] for each in pairs}
         slow: dict[str, list[Result]] = {each.name: [] for each in pairs}
         for each in pairs:
-            bench.load(each.job(10, RATE))
+            warm(bench, each)
         for _ in bench.each_round():
             for each in pairs:
-                fast[each.name].append(_measure(bench, each, RATE))
+                fast[each.name].append(measure(bench, each, RATE))
             for each in pairs:
-                slow[each.name].append(_measure(bench, each, SLOW))
+                slow[each.name].append(measure(bench, each, SLOW))
     bars = [
-        row(f"{_what(RATE)}, {each.label}: p95", BARS[each.name], _values(fast[each.name], 95), unit="ms")
+        row(f"{what(RATE)}, {each.label}: p95", BARS[each.name], _values(fast[each.name], 95), unit="ms")
         for each in pairs
         if each.name in BARS
     ]
@@ -79,10 +79,10 @@ def run(bench: Bench) -> Outcome:
         [
             *bars,
             _beside_sdk(fast, RATE, f"a2a-sdk delivered {delivered:.0f} a second"),
-            _beside_sdk(slow, SLOW, "a2a-sdk looks for more every 0.5 s"),
+            _beside_sdk(slow, SLOW, "a2a-sdk looks for new events every 0.5 s"),
         ],
         [
-            Series(f"{_what(rate)}, p{percent}", each.label, "ms", _values(measured[each.name], percent), drawn=False)
+            Series(f"{what(rate)}, p{percent}", each.label, "ms", _values(measured[each.name], percent), drawn=False)
             for rate, measured in ((RATE, fast), (SLOW, slow))
             for percent in (50, 95, 99)
             for each in pairs
@@ -90,28 +90,32 @@ def run(bench: Bench) -> Outcome:
     )
 
 
-def _measure(bench: Bench, pair: Pair, rate: int) -> Result:
+def warm(bench: Bench, pair: Pair) -> None:
+    bench.load(pair.job(10, RATE))
+
+
+def measure(bench: Bench, pair: Pair, rate: int) -> Result:
     chunks = max(2, round(rate * bench.seconds))
     result = bench.load(pair.job(chunks, rate))
     if result.timed != chunks * TASKS:
         raise WrongAnswer(f"{pair.name} delivered {result.timed} chunks, not {chunks * TASKS}: {result.counts}")
     bench.say(
         f"    {pair.name:6} {TASKS * rate:3} events/s: p50 {result.p50_ms:.1f}, p95 {result.p95_ms:.1f},"
-        f" p99 {result.p99_ms:.1f} ms, longest {result.max_ms:.0f} ms; the last one after {result.seconds:.1f} s"
+        f" p99 {result.p99_ms:.1f} ms, longest {result.max_ms:.0f} ms; the last event came after {result.seconds:.1f} s"
     )
     return result
 
 
 def _beside_sdk(measured: dict[str, list[Result]], rate: int, note: str) -> Row:
     return row(
-        f"{_what(rate)}: p95 of a2a-sdk, ratio to that of Roost, PostgreSQL",
+        f"{what(rate)}: p95 of a2a-sdk, ratio to that of Roost, PostgreSQL",
         NoBar(),
         ratios(_values(measured["sdk"], 95), _values(measured["notify"], 95)),
         note=note,
     )
 
 
-def _what(rate: int) -> str:
+def what(rate: int) -> str:
     return f"event to a subscriber on another replica, {TASKS * rate} events/s"
 
 

@@ -1,4 +1,4 @@
-"""A host that is killed while a thousand tasks run in a full store: when is it back, and when do they all run again?"""
+"""A host is killed while a thousand tasks run in a full store: when is it ready, and when do they all run again?"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from roost.protocol.types import TaskState
 OURS = Owner(LOCAL.tenant, LOCAL.owner)
 CONNECTIONS = 20
 FOR_LONG = "1 0 3600"
-"""One piece, after an hour."""
+"""The message of a task that emits one piece after an hour."""
 LOOK_S = 0.02
 
 
 def run(bench: Bench) -> Outcome:
     folder = bench.sub_folder("restart")
-    running, count = (100, 10_000) if bench.quick else (1000, 100_000)
+    running, count = (100, 1_000) if bench.quick else (1000, 100_000)
     bench.say(f"  writing {count - running:,} tasks that have ended")
     fill(folder / "full", count - running, TaskState.COMPLETED, lambda _: OURS, OURS, bench.say)
     ready: list[float] = []
@@ -48,6 +48,6 @@ def run(bench: Bench) -> Outcome:
 
 
 def _run_after(server: Server, count: int) -> float:
-    """Seconds from the start of the process until so many tasks run."""
+    """Return the seconds from the start of the process until `count` tasks run."""
     running = f'roost_runs{{agent="bench",phase="running"}} {count}.0\n'.encode()
     return server.after(lambda: running in server.get("/metrics")[1], LOOK_S)

