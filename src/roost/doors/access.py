@@ -45,20 +45,20 @@ class Closable(Protocol):
 
 
 class AccessRules(NamedTuple):
-    """What the operator has set."""
+    """The operator's settings that concern access."""
 
     required: bool
-    """Nobody is LOCAL, whatever credentials there are."""
+    """Every caller needs a credential, even if none has been made yet."""
     schemes: frozenset[str]
-    """Those that are accepted."""
+    """The schemes that are accepted."""
     mtls_scopes: tuple[str, ...]
     unix_scopes: tuple[str, ...]
     whole_tenant: bool
     failures: int
-    """Refused credentials a minute from one address."""
+    """How many refused credentials one address may send in a minute."""
     proxies: tuple[Network, ...] = ()
     always_open: bool = False
-    """Agents ask for no credential, whatever credentials there are."""
+    """Agents need no credential, even if some have been made."""
 
 
 class Access:
@@ -68,27 +68,27 @@ class Access:
         self.audit = audit
         self.jwt = jwt
         self.failures: Windows[str] = Windows()
-        """By address."""
+        """Refused credentials, counted by address."""
         self.streams: dict[Closable, Principal] = {}
         """The open streams and sockets whose credential can end."""
         self.refusals: Counter[str] = Counter()
-        """By reason, for metrics."""
+        """Refused callers, counted by reason, for the metrics."""
         self.local = LOCAL if not rules.whole_tenant else Principal("roost", "local", owner=WHOLE_TENANT)
 
     @property
     def open(self) -> bool:
-        """Agents ask for no credential."""
+        """Say whether agents can be called without a credential."""
         return self.rules.always_open or not (self.rules.required or self.token_cache.for_agents)
 
     def schemes_of(self, profile: Profile | None) -> tuple[str, ...]:
-        """What an agent's card declares: the schemes that are enforced for it."""
+        """Return the schemes that are enforced for an agent, which are those that its card declares."""
         if self.open:
             return ()
         own = self.rules.schemes if profile is None or not profile.schemes else self.rules.schemes & {*profile.schemes}
         return tuple(scheme for scheme in SCHEMES if scheme in own)
 
     async def caller(self, request: RequestHead, profile: Profile | None = None) -> Principal:
-        """Authenticate the caller. `profile` is the agent's that is called, where that is known already."""
+        """Authenticate the caller. `profile` belongs to the agent that is called, where it is known already."""
         if self.open and (request.peer is None or request.peer.uid is None):
             return self.local
         principal = await self._caller(request)
@@ -114,7 +114,7 @@ class Access:
         return takes and principal.may_call(profile.id)
 
     async def for_scopes(self, request: RequestHead, *scopes: str) -> Principal:
-        """Whoever has one of these scopes; a credential is needed even where agents need none."""
+        """Authenticate a caller who has one of these scopes. A credential is needed even where agents need none."""
         principal = await self._caller(request)
         if principal is None:
             raise self._unauthenticated(request, "missing", self._all_schemes())
@@ -147,7 +147,7 @@ class Access:
     # Credentials
 
     async def _caller(self, request: RequestHead) -> Principal | None:
-        """Who the credential names, None where there is none; a bad one is never passed over for another."""
+        """Return the principal that the credential names, or None without a credential. A bad one is never ignored."""
         try:
             _refuse_doubles(request)
             if b"authorization" in request.headers:
@@ -202,7 +202,7 @@ class Access:
     # Refusals
 
     def _unauthenticated(self, request: RequestHead, reason: str, schemes: tuple[str, ...]) -> A2AError:
-        """Count it, log it and put it on record, without the secret."""
+        """Count, log and record the refusal, without the secret."""
         self.refusals[reason] += 1
         if reason == "missing":  # a client that asks what is needed; nothing was tried
             return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
@@ -218,14 +218,14 @@ class Access:
         return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
 
     def _slow_down(self, request: RequestHead) -> None:
-        """Whoever has failed too often does not make us verify more signatures."""
+        """Refuse addresses that failed too often, before another signature is verified for them."""
         wait = self.failures.wait(_network(self.address(request)), self.rules.failures)
         if wait:
             self.refusals["too many"] += 1
             raise _too_many(wait)
 
     def address(self, request: RequestHead) -> str:
-        """The address of the caller; behind a proxy that is trusted, the one that it names."""
+        """Return the address of the caller, or behind a trusted proxy the address that the proxy names."""
         address = "unix" if request.client is None else request.client
         if self.rules.proxies and b"x-forwarded-for" in request.headers:
             for hop in reversed(request.header_list(b"x-forwarded-for")):
@@ -249,14 +249,14 @@ def _jwt_principal(issuer: str, claims: JWTClaims, whole_tenant: bool) -> Princi
 
 
 def _refuse_doubles(request: RequestHead) -> None:
-    """Of two credentials a proxy may have looked at the other one."""
+    """Refuse a request with two credentials: a proxy may have checked the other one."""
     names = [name for name, _ in request.fields]
     if names.count(b"authorization") + names.count(API_KEY) > 1:
         raise CredentialRefused("malformed")
 
 
 def confined(request: RequestHead, principal: Principal) -> Principal:
-    """To the tenant that the request chooses, if it does."""
+    """Confine the caller to the tenant that the request chooses, if it chooses one."""
     if TENANT not in request.headers:
         return principal
     if [name for name, _ in request.fields].count(TENANT) > 1:
@@ -265,7 +265,7 @@ def confined(request: RequestHead, principal: Principal) -> Principal:
 
 
 def refuse_in_query(request: Connection) -> None:
-    """A URL is in logs, histories and referrers: no secret belongs in one."""
+    """Refuse secrets in the query: URLs end up in logs, histories and referrers."""
     for name in request.query:
         if name.lower().replace("-", "_") in SECRET_NAMES:
             raise InvalidParams(
@@ -297,7 +297,7 @@ def _challenges(schemes: tuple[str, ...], reason: str) -> list[str]:
 
 
 def _network(address: str) -> str:
-    """Who is counted as one: an IPv4 address, or the network that a site with IPv6 has."""
+    """Return what is counted as one sender: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     try:

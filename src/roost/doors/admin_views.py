@@ -6,11 +6,11 @@ from roost.engine.ids import timestamp
 from roost.identity.ports import NumberedAudit, SigningKey, Token
 
 OVERLAP_S = 7 * 86_400
-"""How long a key goes on after it was replaced."""
+"""Seconds that a key stays valid after it was replaced."""
 
 
 def token_shown(token: Token) -> dict[str, object]:
-    """All but the hash."""
+    """Return everything but the hash."""
     return {
         "id": token.id,
         "name": token.name,
@@ -24,7 +24,7 @@ def token_shown(token: Token) -> dict[str, object]:
 
 
 def key_shown(key: SigningKey) -> dict[str, object]:
-    """All but the private part."""
+    """Return everything but the private part."""
     return {
         "agent": key.agent or "-",
         "kid": key.kid,

@@ -39,11 +39,11 @@ PROBLEM_CODES = {
     "UNAVAILABLE": "runtime.unavailable",
     "INTERNAL_ERROR": "internal",
 }
-"""How the admin surface names errors; the reason in small letters where none is here."""
+"""The codes of errors on the admin surface. Reasons that are not listed are used in lower case."""
 
 
 def known(error: BaseException, request: RequestHead) -> A2AError:
-    """Any exception as an A2AError; what was not foreseen is logged and gets an id, never a traceback."""
+    """Turn any exception into an A2AError. An unexpected one is logged; the client gets its id and no traceback."""
     if isinstance(error, A2AError):
         return error
     if isinstance(error, asyncio.CancelledError):
@@ -61,7 +61,7 @@ def known(error: BaseException, request: RequestHead) -> A2AError:
 
 
 QUOTA_WORDS = {"tasks": "concurrency", "mb": "storage"}
-"""As multi-tenant/v1 calls them."""
+"""The names of quotas in multi-tenant/v1."""
 
 
 def _over_quota(error: QuotaExceeded) -> TooManyRequests:
@@ -82,7 +82,7 @@ def _over_quota(error: QuotaExceeded) -> TooManyRequests:
 
 
 def rest_error(request: RequestHead, error: A2AError, more: dict[str, object] | None = None) -> Response:
-    """`more` goes beside A2A's own."""
+    """Write an error of the HTTP+JSON binding. `more` are members beside A2A's own."""
     body = {
         "error": {
             "code": error.http,
@@ -105,7 +105,7 @@ def rpc_error(error: A2AError, request_id: Raw | None) -> Response:
 
 
 def problem(error: A2AError) -> Response:
-    """problem+json (RFC 9457), as the admin surface has it."""
+    """Write an error of the admin surface: problem+json (RFC 9457)."""
     body: dict[str, object] = {
         "type": "about:blank",
         "title": error.title,

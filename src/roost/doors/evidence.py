@@ -1,4 +1,4 @@
-"""Evidence over HTTP: bundles for those with the scope `audit`, and the keys that they are signed with for everyone."""
+"""Evidence over HTTP: bundles for callers with the scope `audit`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PIECE = 64 * 1024
 
 
 class Exports:
-    """One is made at a time, in a file; then it is sent, at the pace of whoever reads it."""
+    """Exports bundles. One is made at a time, in a file; then it is sent at the reader's pace."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -42,7 +42,7 @@ class Exports:
     async def serve(
         self, request: Request, tenants: tuple[str, ...] | None, did: Callable[[str], Awaitable[None]]
     ) -> None:
-        """With the tasks of these tenants; None: of all. `did` puts it on record, before anything is sent."""
+        """Export tasks of these tenants, or with None of all. `did` records it before anything is sent."""
         selection = _selection(request, tenants)
         if self.turn.locked():
             raise Unavailable("another bundle is being made: try again", retry_after=5)

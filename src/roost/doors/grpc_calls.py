@@ -1,4 +1,4 @@
-"""What calls may take: places, the time for a request's message to come, the time for an answer to be read."""
+"""Limits on gRPC calls: how many there are, how long a request may take to arrive and a response to be read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from roost.identity.token_cache import TokenCache
 from roost.protocol.errors import A2AError, InvalidRequest, RoostError, TooManyRequests, Unauthenticated
 
 FREE = "/grpc."
-"""How the methods begin that ask for no credential: health and reflection."""
+"""The prefix of the methods that need no credential: health and reflection."""
 FREE_STREAMS = 100
-"""Of those, at the same time. They are no calls of A2A, and take none of their places."""
+"""How many streams of those methods may be open. They do not count as calls of A2A."""
 LOOK_S = 1.0
-"""How often it is looked whether clients read."""
+"""Seconds between two checks whether clients read."""
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -31,7 +31,7 @@ class TooSlow(RoostError):
 
 
 async def received(context: Servicer, head_s: float) -> Any:
-    """The request's message."""
+    """Wait for the request's message."""
     try:
         async with asyncio.timeout(head_s):
             found = await context.read()
@@ -44,7 +44,7 @@ async def received(context: Servicer, head_s: float) -> Any:
 
 
 class GrpcReader:
-    """A stream's client. `since`: what is written has been waiting for it, None while nothing is."""
+    """The client of a stream. `since` is when a write began to wait for it, None while none waits."""
 
     __slots__ = ("limit", "principal", "since")
 
@@ -61,7 +61,7 @@ class GrpcReader:
 
 
 class Calls:
-    """Those of A2A, by callers who are known: `most` at the same time."""
+    """The calls of A2A in progress by callers who are known: at most `most`."""
 
     def __init__(self, most: int, head_s: float, write_s: float, token_cache: TokenCache) -> None:
         self.most = most
@@ -73,7 +73,7 @@ class Calls:
         self.timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """The task that runs has a place from now on, until its answer has left."""
+        """Count the running asyncio task as a call until its response has left."""
         if len(self.places) >= self.most:
             raise TooManyRequests(f"There are {self.most} calls under way, and there may be no more", retry_after=1)
         task = asyncio.current_task()
@@ -83,7 +83,7 @@ class Calls:
 
     @asynccontextmanager
     async def reading(self, principal: Principal) -> AsyncGenerator[GrpcReader]:
-        """Ends when the client has not read for `write_s`, or when its credential has ended and it does not read.
+        """End the block when the client has read nothing for `write_s`, or does not read and its credential has ended.
 
         gRPC's library cannot end such a call; but it holds no place and follows no task any more.
         """
@@ -123,7 +123,7 @@ class Calls:
 
 
 class Strangers(grpc.aio.ServerInterceptor):
-    """Holds those who ask for health or reflection to what they may take."""
+    """Limits callers of health and reflection."""
 
     def __init__(self, head_s: float) -> None:
         self.head_s = head_s

@@ -16,11 +16,11 @@ Servicer = grpc.aio.ServicerContext[Any, Any]
 Metadata = list[tuple[str, str | bytes]]
 
 CLIENT_GONE = grpc.aio.InternalError
-"""What the library raises where it cannot write any more."""
+"""What the library raises when it cannot write any more."""
 CODES = {code.name: code for code in grpc.StatusCode}
 DETAILS = "grpc-status-details-bin"
 LONGEST = 1000
-"""Of a text in an error: clients take 8 KiB of metadata by default."""
+"""The longest text in an error, in characters: clients accept 8 KiB of metadata by default."""
 
 
 async def abort(context: Servicer, error: A2AError, message: str) -> None:

@@ -1,4 +1,4 @@
-"""grpc.health.v1: what /readyz says, for whoever asks by gRPC."""
+"""grpc.health.v1: what /readyz reports, over gRPC."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grpc_health.v1.health_pb2_grpc import HealthServicer
 Ready = Callable[[], Awaitable[bool]]
 
 LOOK_S = 1.0
-"""While somebody watches."""
+"""Seconds between two checks while somebody watches."""
 
 
 class HealthService(HealthServicer):
-    """The host ("") and its services stand and fall together.
+    """The host ("") and its services have the same state.
 
     The servicer of grpcio-health-checking is not used: there a watcher that does not read makes all others wait.
     """
@@ -28,7 +28,7 @@ class HealthService(HealthServicer):
         self.status: int = HealthCheckResponse.SERVING
         self.stopping = False
         self.changed = asyncio.Event()
-        """Another at each change."""
+        """Replaced at each change."""
         self.watchers = 0
         self.looking: asyncio.Task[None] | None = None
 
@@ -58,7 +58,7 @@ class HealthService(HealthServicer):
                 self.looking = None
 
     def stop(self) -> None:
-        """From now on nothing serves."""
+        """Report from now on that nothing serves."""
         self.stopping = True
         self._say(HealthCheckResponse.NOT_SERVING)
 

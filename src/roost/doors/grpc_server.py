@@ -1,4 +1,4 @@
-"""The server that gRPC's services are on: where it listens, its limits, its certificates, how it starts and stops."""
+"""The gRPC server: its address, limits and certificates, and how it starts and stops."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ log = logging.getLogger("roost.doors")
 library_log = logging.getLogger("grpc._cython.cygrpc")
 
 PING_MS, PONG_MS = 30_000, 20_000
-"""A silent client is asked whether it is there, and has so long to answer; then its calls are over."""
+"""Milliseconds until a silent client is pinged, and until it must have answered; then its calls end."""
 PING_EVERY_MS = 10_000
-"""Clients that ask more often are sent away."""
+"""Clients that ping more often are disconnected."""
 IDLE_MS = 300_000
-"""A connection without a call is closed after so long."""
+"""Milliseconds until a connection without a call is closed."""
 CALLS = 1000
-"""At the same time on one connection; clients hold further ones back."""
+"""The most concurrent calls on one connection; clients hold further ones back."""
 LOOK_S = 10.0
 LEAST_GRACE_S = 1.0
-"""To tell streams that they end."""
+"""Seconds that streams have to end."""
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -39,7 +39,7 @@ class CannotListen(Exception):
 
 
 class GrpcLimits(NamedTuple):
-    """As the settings of the same names."""
+    """The settings of the same names."""
 
     max_body: int
     max_head_bytes: int
@@ -49,7 +49,7 @@ class GrpcLimits(NamedTuple):
 
 
 class Certificates:
-    """The files of the settings, read again when they change. `client_ca`: every client must have a certificate."""
+    """The certificate files, read again when they change. With `client_ca` every client must have a certificate."""
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
         self.files = [cert, key, *([client_ca] if client_ca else [])]
@@ -62,7 +62,7 @@ class Certificates:
         )
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks at every handshake, in a thread of its own; what it cannot use it leaves for what it has."""
+        """Return changed certificates, or None to keep those in use. gRPC asks at every handshake, in its own thread."""
         now = time.monotonic()
         if now - self.looked < LOOK_S:
             return None
@@ -87,7 +87,7 @@ class Certificates:
 
 
 class GrpcServer:
-    """`shared`: other processes of this host listen on the same port."""
+    """With `shared`, other processes of this host listen on the same port."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class GrpcServer:
         self.stopping: asyncio.Task[None] | None = None
 
     async def start(self, services: dict[str, grpc.GenericRpcHandler], ready: Ready) -> None:
-        """With these, by name, and those that tell of them."""
+        """Begin to serve these services, and health and reflection for them."""
         self.server.add_generic_rpc_handlers(tuple(services.values()))
         self.health = HealthService(services, ready)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
@@ -127,7 +127,7 @@ class GrpcServer:
         await self.server.start()
 
     def drain(self, grace_s: float) -> None:
-        """No new calls; those that are open have so long left. May be called from a signal handler."""
+        """Accept no new calls, and give those in progress `grace_s` seconds. May be called from a signal handler."""
         self.loop.call_soon_threadsafe(self._stop, grace_s)
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class GrpcServer:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """That a client went while it was written to is none."""
+    """Drop log records about clients that left while they were written to."""
     return record.exc_info is None or not isinstance(record.exc_info[1], CLIENT_GONE)
 
 

@@ -1,4 +1,4 @@
-"""What a request must be before a door looks at it: from whom, in which version, of which type."""
+"""Checks that come before a door sees a request: its origin, its version, its content type, its extensions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from roost.protocol.errors import (
 
 SUPPORTED_VERSION = "1.0"
 EXTENSIONS = (b"a2a-extensions", b"x-a2a-extensions")
-"""The second is how A2A 0.3 had it."""
+"""The header, and its name in A2A 0.3."""
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 KNOWN_HOSTS = 64
 NEAR = frozenset({"127.0.0.1", "::1"})
-"""The loopback addresses that nearly all are."""
+"""The loopback addresses that nearly all local callers have."""
 ALLOWED_HEADERS = (
     b"authorization, content-type, accept, x-api-key, x-tenant-id, a2a-version, a2a-extensions, last-event-id,"
     b" x-a2a-extensions, x-session-id, idempotency-key, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
@@ -37,7 +37,7 @@ EXPOSED_HEADERS = (
 )
 
 _NAMES = re.compile(rb"[\w!#$%&'*+.^`|~, -]{1,2048}", re.ASCII)
-"""Of headers. Clients have their own, such as x-stainless-os; the operator trusts the origin."""
+"""A list of header names. Clients send their own, such as x-stainless-os; the operator trusts the origin."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -70,7 +70,7 @@ class Guard:
                 self._check_host(host)
 
     def preflight(self, request: Request) -> Response | None:
-        """What a browser asks before it lets a page of another origin call us; None if this is no such question."""
+        """Answer a browser's preflight request for a page of another origin. None if the request is not one."""
         if request.method != "OPTIONS" or b"access-control-request-method" not in request.headers:
             return None
         if request.header(b"origin").lower() not in self.origins:
@@ -88,7 +88,7 @@ class Guard:
         )
 
     def check_near(self, request: RequestHead) -> None:
-        """It comes from this machine, or through a proxy that is trusted."""
+        """Raise unless the request comes from this machine, or through a trusted proxy."""
         client = request.client
         if client is not None and client not in NEAR and not is_loopback(client) and not self._from_proxy(request):
             raise Forbidden("this host has no credentials and answers its own machine only: `roost token create NAME`")
@@ -146,7 +146,7 @@ def version_of(head: RequestHead) -> str:
 
 
 def require_version(version: str) -> None:
-    """As the client says it; "" where it does not."""
+    """Raise unless the version is 1.0. `version` is "" where the client names none."""
     if version == SUPPORTED_VERSION or version.startswith(SUPPORTED_VERSION + "."):
         return
     given = f"A2A version {version!r}" if version else "A request without A2A-Version means version 0.3, which"

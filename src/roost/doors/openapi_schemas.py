@@ -1,4 +1,4 @@
-"""The shapes of answers that doors write without a struct, for /openapi.json. tests/fuzz compares them with answers."""
+"""The schemas of responses that doors write without a struct, for /openapi.json. tests/fuzz compares them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RestError(ResponseSchema):
 
 
 class SandboxError(RestError):
-    """The same with what agentic-sandbox has beside it: a problem of RFC 9457."""
+    """The same with the members that agentic-sandbox adds, which make it a problem of RFC 9457."""
 
     type: str = ""
     title: str = ""
@@ -60,7 +60,7 @@ class SandboxError(RestError):
 
 
 class OldRestError(ResponseSchema):
-    """As A2A 0.3 has it: the name of the error, and JSON-RPC's code."""
+    """An error of A2A 0.3: its name, and JSON-RPC's code."""
 
     type: str
     code: int
@@ -157,7 +157,7 @@ class KeySet(ResponseSchema):
 
 
 class HealthResponse(ResponseSchema):
-    """`status`, and where the host is not ready, what is not."""
+    """The status, and where the host is not ready, the reason."""
 
     status: Literal["alive", "ready", "not ready"]
     store: str = ""
@@ -183,7 +183,7 @@ class TokenShown(ResponseSchema):
 
 class TokenMade(TokenShown):
     token: str
-    """Its secret, in this answer only."""
+    """A new token with its secret, which only this response shows."""
 
 
 class TokenList(ResponseSchema):

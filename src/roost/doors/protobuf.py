@@ -1,4 +1,4 @@
-"""Protobuf to structs, and the engine's JSON to protobuf, by tables that are made once for each message type.
+"""Converts protobuf to structs, and the engine's JSON to protobuf, by tables made once for each message type.
 
 What goes out is written as bytes, without a message: see docs/adr/0015-grpc.md for what that saves.
 """
@@ -28,13 +28,13 @@ Read = Callable[[Any], Any]
 Write = Callable[[Any], bytes]
 
 MAX_DEPTH = 90
-"""Of a Struct or a Value, in messages: parsers follow a hundred, and up to seven are around it."""
+"""The deepest nesting of a Struct or Value, in messages: parsers follow a hundred, and up to seven surround it."""
 MAX_WHOLE = 2**53
 """Larger doubles are not written out as integers: 1e308 would have 309 digits."""
 
 
 class Unfit(ValueError):
-    """A value that the other side cannot have. `path` leads to it."""
+    """A value that the other format cannot represent. `path` leads to it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -49,7 +49,7 @@ def parse(kind: type[M], data: bytes) -> M:
 
 
 def read(kind: type[T], message: Message) -> T:
-    """A request as a struct. InvalidParams, with the field, for all that a JSON body would be refused for."""
+    """Convert a request to a struct. Raise InvalidParams, with the field, for all that a JSON body is refused for."""
     try:
         value = _plain(message)
     except Unfit as unfit:
@@ -62,7 +62,7 @@ def read(kind: type[T], message: Message) -> T:
 
 
 def wire(kind: type[Message], data: bytes) -> bytes:
-    """What the engine has written as JSON, as protobuf has it; what the message has no field for is left out."""
+    """Encode the engine's JSON as protobuf. Members that the message has no field for are left out."""
     return written(kind, msgspec.json.decode(data))
 
 
@@ -70,11 +70,11 @@ def written(kind: type[Message], value: dict[str, Any]) -> bytes:
     try:
         return _fields(_writers_of(kind.DESCRIPTOR), value)
     except Unfit as unfit:
-        raise UnsupportedOperation(f"This cannot be said in protobuf: {unfit}. HTTP can say it") from None
+        raise UnsupportedOperation(f"Protobuf cannot represent this: {unfit}. HTTP can") from None
 
 
 def fitting(kind: type[Message], value: dict[str, Any]) -> dict[str, Any]:
-    """Those fields that protobuf can have."""
+    """Return the fields that protobuf can represent."""
     known = _writers_of(kind.DESCRIPTOR)
 
     def fits(name: str, item: Any) -> bool:
@@ -93,7 +93,7 @@ def write(message: M, data: bytes) -> M:
 
 
 def within(kind: type[Message], name: str, body: bytes) -> bytes:
-    """A message of this kind that has nothing but another, in the field of that name."""
+    """Encode a message whose only field is the message `body`."""
     return _sized(_tag(kind.DESCRIPTOR.fields_by_name[name]), body)
 
 
@@ -103,7 +103,7 @@ _readers: dict[str, dict[int, tuple[str, str, Read | None]]] = {}
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """As JSON would have it, but for bytes and times."""
+    """Convert to what JSON would hold, except for bytes and times."""
     known = _readers.get(message.DESCRIPTOR.full_name) or _learn_to_read(message.DESCRIPTOR)
     found: dict[str, Any] = {}
     for field, value in message.ListFields():

@@ -1,4 +1,4 @@
-"""Errors as 0.3's SDKs know them: by the name of a class beside JSON-RPC's code."""
+"""Errors in the form of 0.3's SDKs: the name of a class beside JSON-RPC's code."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def rest_body(error: A2AError) -> bytes:
 
 
 def rest_error(error: A2AError) -> Response:
-    """The form that a2a-sdk (`type`) and a2a-js (`code`) both read; the specification leaves it open."""
+    """Write an error that a2a-sdk (`type`) and a2a-js (`code`) both read; the specification leaves the form open."""
     return Response(error.http, rest_body(error), headers=headers_of(error))
