@@ -62,7 +62,7 @@ class Certificates:
         )
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return changed certificates, or None to keep those in use. gRPC asks at every handshake, in its own thread."""
+        """Return changed certificates, or None to keep those in use. gRPC asks at each handshake, in its own thread."""
         now = time.monotonic()
         if now - self.looked < LOOK_S:
             return None
