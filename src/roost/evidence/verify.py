@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -217,7 +217,7 @@ class _Verifier:
             except BadSignature as error:
                 self.faults.add(bundle.SIGNATURE, f"none of the keys that you gave signed the manifest: {error}")
 
-    def _read_lines(self, member: ReadMember, check: Any) -> None:
+    def _read_lines(self, member: ReadMember, check: Callable[[int, Any, bytes], None]) -> None:
         """Check each line of a member. Every line must be canonical JSON."""
         for number, line in enumerate(lines(member.pieces, member.name), 1):
             if number > self.limits.events:

@@ -28,7 +28,7 @@ class CheckpointVerifier:
         self.roots: dict[int, tuple[int, bytes]] = {}
         """The number of leaves and their root, by checkpoint."""
         self.proven_heads: dict[str, ProvenHead] = {}
-        """By task id."""
+        """The heads that proofs show, by task id."""
         self.proven: set[str] = set()
         """The tasks that are in the held checkpoint, or in one before it."""
 

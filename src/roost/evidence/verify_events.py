@@ -94,7 +94,7 @@ class EventVerifier:
         self.line = self.without_event = self.entries = 0
         self.chain, self.position = NO_CHAIN, (0, 0)
         self.pending: dict[str, list[PendingEntry]] = {}
-        """By the digest of the bytes."""
+        """The pending entries by the digest of their bytes."""
 
     def add(self, line: bytes) -> None:
         self.line += 1
