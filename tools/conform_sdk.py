@@ -85,17 +85,17 @@ def free_ports() -> tuple[int, int]:
 
 
 def report() -> Report:
-    """Run all checks. One of them is a race: fresh hosts are tried until one loses it."""
-    races = (run_checks(only=[RACE]) for _ in range(FRESH))
+    """What comes of a race is not the same every time: fresh hosts are tried until one loses it."""
+    races = (judged(only=[RACE]) for _ in range(FRESH))
     lost = next((found for found in races if found.code == 1), None)
-    found = run_checks(skip=[RACE])
+    found = judged(skip=[RACE])
     if lost is not None:
         found.results[:0] = [result for result in lost.results if result.id == RACE]
     return found
 
 
-def run_checks(only: Sequence[str] = (), skip: Sequence[str] = ()) -> Report:
-    """Run checks on a fresh host."""
+def judged(only: Sequence[str] = (), skip: Sequence[str] = ()) -> Report:
+    """On a host of its own."""
     with tempfile.TemporaryDirectory() as folder:
         host = Host(Path(folder))
         host.start()
