@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 import uvloop
 
-from roost.doors.connection_stats import REFUSED
+from roost.doors.counters import REFUSED
 from roost.identity.peers import Peer
 from roost.server.http import Corked
 from roost.server.sockets import Listeners

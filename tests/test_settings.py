@@ -13,16 +13,6 @@ import pytest
 import typer
 
 from roost.cli.main import app, serve_command
-from roost.doors.a2a_03.door import CARD_ROUTES as OLD_CARD_ROUTES
-from roost.doors.a2a_03.door import ROUTES as OLD_ROUTES
-from roost.doors.admin import PREFIX as ADMIN_PREFIX
-from roost.doors.admin import ROUTES as ADMIN_ROUTES
-from roost.doors.mcp import ROUTES as MCP_ROUTES
-from roost.doors.openai.door import ALIAS_ROUTE as OPENAI_ALIAS
-from roost.doors.openai.door import PREFIX as OPENAI_PREFIX
-from roost.doors.openai.door import ROUTES as OPENAI_ROUTES
-from roost.doors.routes import HOST_ROUTES, OPERATIONS, RPC
-from roost.doors.sandbox import ROUTES as SANDBOX_ROUTES
 from roost.settings import DOCS, NO_FLAG, SettingError, Settings, check_together, read, replace, settings_of, shown
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
@@ -327,26 +317,3 @@ def test_every_command_says_what_it_does(name):
 def test_no_command_is_documented_that_does_not_exist():
     documented = {row[0].split()[1] for row in rows("cli.md") if row[0].startswith("roost ")}
     assert documented == set(commands())
-
-
-ROUTES = [
-    *HOST_ROUTES,
-    *MCP_ROUTES,
-    *OLD_CARD_ROUTES,
-    *((route.method, route.template, route.summary) for route in OLD_ROUTES),
-    *((route.method, route.template, route.summary) for route in (RPC, *OPERATIONS, *SANDBOX_ROUTES)),
-    *((route.method, ADMIN_PREFIX + route.template, route.summary) for route in ADMIN_ROUTES),
-    *((route.method, OPENAI_PREFIX + route.template, route.summary) for route in OPENAI_ROUTES),
-    (OPENAI_ALIAS.method, OPENAI_ALIAS.template, OPENAI_ALIAS.summary),
-]
-
-
-@pytest.mark.parametrize(("method", "path", "summary"), ROUTES, ids=lambda value: value)
-def test_every_route_is_documented(method, path, summary):
-    assert [method, path, summary] in rows("routes.md")
-
-
-def test_no_route_is_documented_that_does_not_exist():
-    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
-    documented = [tuple(row) for row in rows("routes.md") if row[0] in methods]
-    assert sorted(documented) == sorted(ROUTES)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from roost.cli.errors import CommandFailed
-from roost.doors.connection_stats import REFUSED
+from roost.doors.counters import REFUSED
 from roost.identity.peers import NamesNobody, certified
 from roost.server.http import _peer
 from roost.server.tls import LOOK_S, TLS, open_tls

@@ -1,4 +1,4 @@
-"""Wires everything together: agents, store, engine and doors become one host."""
+"""A host: a fleet of agents as an ASGI application."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from roost._version import VERSION
 from roost.agents.agent import Hostable
 from roost.doors.app import App
+from roost.doors.cards import Cards
 from roost.doors.context import Context
-from roost.doors.evidence import Exports
+from roost.doors.counters import RequestCounts
+from roost.doors.door import Door
 from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
-from roost.doors.mcp import MCPDoor
-from roost.doors.openai.door import OpenAIDoor
+from roost.doors.observability import Observability
 from roost.egress import Egress
 from roost.engine.engine import Engine
 from roost.engine.idempotency import IdempotencyRules
@@ -26,14 +26,15 @@ from roost.engine.ids import new_id
 from roost.engine.ports import Store, Wakes
 from roost.engine.retention import RetentionPolicy
 from roost.evidence.checkpoint import Checkpointer
-from roost.identity.seal import KeyFileError, Seal, load_key, new_key
+from roost.fleet.cards import Terms
+from roost.fleet.registry import Registry
+from roost.protocol.canonical import NotCanonical
 from roost.settings import Settings
-from roost.stores.memory import MemoryStore
-from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.wiring.doors import open_doors
 from roost.wiring.egress import open_egress, open_pusher
-from roost.wiring.grpc import GrpcSetupError, open_grpc, start_grpc
+from roost.wiring.grpc import GrpcSetupError, open_grpc, place_on_cards, start_grpc
 from roost.wiring.identity import IdentityError, IdentityServices, open_meter, security_headers
+from roost.wiring.store import StoreSetupError, open_seal, open_store, open_wakes
 
 if TYPE_CHECKING:
     from roost.doors.grpc_server import GrpcServer
@@ -44,7 +45,10 @@ class HostError(Exception):
 
 
 class Host:
-    """A fleet of agents, as an ASGI application. Starts with the lifespan, or with its first request."""
+    """A fleet of agents, as an ASGI application. Starts with the lifespan, or with its first request.
+
+    agents: the registry; agents can be added, replaced and removed while the host runs.
+    """
 
     def __init__(
         self,
@@ -54,21 +58,28 @@ class Host:
         wakes: Wakes | None = None,
         hosts: Sequence[str] = (),
         place: str = "",
+        more_doors: Callable[[Context], Sequence[Door]] = lambda context: (),
     ) -> None:
-        """`hosts` are the addresses that are listened on, where the caller knows, and `place` is the first's URL."""
+        """Prepare a host.
+
+        hosts: the addresses that the server listens on, where they are known; place: the URL of one of them.
+        more_doors: makes further doors, which are asked before the others.
+        """
         self.settings = settings
         self.hosts = [*hosts, *([settings.grpc_address()[0]] if settings.grpc else [])]
         self.place = place
-        self.agents = [agent.hosted() for agent in agents]
-        ids = [hosted.profile.id for hosted in self.agents]
-        if not ids:
+        self.agents = Registry(agent.hosted() for agent in agents)
+        if not len(self.agents):
             raise HostError("there is no agent to host")
-        if settings.root and settings.root not in ids:
-            raise HostError(f"root is {settings.root!r}, and there is no such agent; there are {', '.join(ids)}")
+        if settings.root and settings.root not in self.agents:
+            raise HostError(
+                f"root is {settings.root!r}, and there is no such agent; the agents are {', '.join(self.agents)}"
+            )
         self.given_store = store
         self.given_wakes = wakes
+        self.more_doors = more_doors
         self.engine: Engine | None = None
-        self.gate: IdentityServices | None = None
+        self.identity: IdentityServices | None = None
         self.checkpointer: Checkpointer | None = None
         self.egress: Egress | None = None
         self.app: App | None = None
@@ -82,16 +93,53 @@ class Host:
         store = self.given_store or open_store(self.settings)
         try:
             await self._start(store)
-        except BaseException:
+        except BaseException as error:
             if self.grpc is not None:
                 await self.grpc.close()
                 self.grpc = None
             await store.close()
+            if isinstance(error, (IdentityError, GrpcSetupError, StoreSetupError, NotCanonical)):
+                raise HostError(str(error)) from None
             raise
 
     async def _start(self, store: Store) -> None:
         settings = self.settings
         await store.open()
+        engine = self._open_engine(store)
+        identity = IdentityServices(settings, engine, open_seal(settings, store), self.hosts)
+        try:
+            await identity.start()
+            self.agents.require(identity.check_schemes)
+            self.grpc = open_grpc(settings, identity.access)
+            cards = self._open_cards(identity)
+            self.agents.require(cards.check)
+        except BaseException:
+            await identity.close()
+            raise
+        identity.token_cache.listeners.append(lambda changes: cards.forget())
+        await engine.start()
+        self.engine, self.identity = engine, identity
+        context = Context(
+            engine,
+            self.agents,
+            identity.access,
+            cards,
+            max_body=settings.max_body,
+            public_url=settings.public_url.rstrip("/"),
+            bound_url=self.place,
+        )
+        counts = RequestCounts()
+        guard = Guard(settings.public_url, settings.networks(), settings.origins())
+        observability = Observability(engine, self.agents, counts, identity.access, VERSION)
+        doors = [*self.more_doors(context), *open_doors(settings, context, identity, observability)]
+        self.app = App(doors, guard, identity.access, counts, root=settings.root, headers=security_headers(settings))
+        self.checkpointer = Checkpointer(store, identity.keyring, settings.checkpoint_s)
+        self.checkpointer.start()
+        if self.grpc is not None:
+            await start_grpc(self.grpc, settings, context, guard, counts, observability)
+
+    def _open_engine(self, store: Store) -> Engine:
+        settings = self.settings
         worker = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-12:]}"
         engine = Engine(
             store,
@@ -103,7 +151,9 @@ class Host:
         )
         engine.tenancy = settings.multi_tenant
         engine.max_parts, engine.max_metadata = settings.max_parts, settings.max_metadata
-        for hosted in self.agents:
+        for agent in self.agents:
+            hosted = self.agents.get(agent)
+            assert hosted is not None
             engine.add(hosted)
         try:
             self.egress = open_egress(settings)
@@ -111,77 +161,45 @@ class Host:
             raise HostError(f"push_allow_hosts or push_allow_cidrs: {error}") from error
         seal = open_seal(settings, store)
         engine.pusher = open_pusher(settings, engine, self.egress, seal) if settings.push else None
-        gate = IdentityServices(settings, engine, seal, self.hosts)
-        try:
-            await gate.start()
-            gate.check_bind()
-            self.grpc = open_grpc(settings, gate)
-        except (IdentityError, GrpcSetupError) as error:
-            await gate.close()
-            raise HostError(str(error)) from None
-        except BaseException:
-            await gate.close()
-            raise
-        await engine.start()
-        self.engine, self.gate = engine, gate
-        context = Context(
-            engine,
-            gate.access,
-            gate.cards,
-            max_body=settings.max_body,
-            public_url=settings.public_url.rstrip("/"),
-            place=self.place,
-        )
-        self.app = App(
-            engine,
-            Guard(settings.public_url, settings.networks(), settings.origins()),
-            context,
-            gate.admin,
-            root=settings.root or None,
-            version=VERSION,
-            headers=security_headers(settings),
+        return engine
+
+    def _open_cards(self, identity: IdentityServices) -> Cards:
+        settings = self.settings
+        openid = f"{settings.jwt_issuer.rstrip('/')}/.well-known/openid-configuration"
+        terms = Terms(
+            description=settings.security_description,
+            openid_url=openid if settings.jwt_issuer and not settings.jwt_jwks else "",
+            tenants=settings.multi_tenant,
+            push=settings.push,
             a2a_03=settings.a2a_03,
-            openai=self._open_openai(context),
-            mcp=self._open_mcp(context),
+            grpc=place_on_cards(settings, self.grpc),
         )
-        gate.admin.exports = Exports(context)
-        self.checkpointer = Checkpointer(store, gate.keyring, settings.checkpoint_s)
-        self.checkpointer.start()
-        if self.grpc is not None:
-            await start_grpc(self.grpc, self.app)
-
-    def _open_openai(self, context: Context) -> OpenAIDoor | None:
-        profiles = [hosted.profile for hosted in self.agents]
-        return OpenAIDoor(context, profiles, cancels=self.settings.openai_cancel) if self.settings.openai else None
-
-    def _open_mcp(self, context: Context) -> MCPDoor | None:
-        if not self.settings.mcp:
-            return None
-        profiles = [hosted.profile for hosted in self.agents]
-        return MCPDoor(context, profiles, VERSION, sessions_here=self.settings.workers == 1)
+        return Cards(self.agents, identity.access, identity.keyring, version=VERSION, terms=terms, root=settings.root)
 
     def drain(self) -> None:
-        """No new work; streams end, and their clients can resume them later. Running tasks have `drain_s` left."""
+        """Begin no new work. Streams end, and clients can resume them later. Running tasks have `drain_s` left."""
         self.grace_until = time.monotonic() + self.settings.drain_s
         if self.engine is not None:
             self.engine.drain()
         if self.grpc is not None:
             self.grpc.drain(self.settings.drain_s)
-        if self.app is not None and self.app.mcp is not None:
-            self.app.mcp.drain()
+        if self.app is not None:
+            for door in self.app.doors:
+                door.drain()
 
     async def close(self) -> None:
         if self.grpc is not None:
             await self.grpc.close()
             self.grpc = None
-        if self.app is not None and self.app.mcp is not None:
-            await self.app.mcp.close()
+        if self.app is not None:
+            for door in self.app.doors:
+                await door.close()
         if self.checkpointer is not None:
             await self.checkpointer.close()
             self.checkpointer = None
-        if self.gate is not None:
-            await self.gate.close()
-            self.gate = None
+        if self.identity is not None:
+            await self.identity.close()
+            self.identity = None
         if self.engine is not None:
             await self.engine.close(max(0.0, self.grace_until - time.monotonic()))
             self.engine = self.app = None
@@ -189,15 +207,13 @@ class Host:
             await self.egress.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            if self.app is None:
-                await self._started()
-            assert self.app is not None
-            await self.app(scope, receive, send)
-        elif scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1000})
+            return
+        if self.app is None:
+            await self._started()
+        assert self.app is not None
+        await self.app(scope, receive, send)
 
     async def _started(self) -> None:
         if self.starting is None:
@@ -215,35 +231,6 @@ class Host:
         await receive()
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
-
-
-def open_store(settings: Settings) -> Store:
-    if settings.store:
-        from roost.stores.postgres import PostgresStore  # an extra
-
-        return PostgresStore(settings.store)
-    return MemoryStore() if settings.memory else SQLiteStore(Path(settings.data), ProcessCarrier)
-
-
-def open_wakes(settings: Settings, store: Store) -> Wakes | None:
-    """How several hosts on one store hear of each other; one alone needs nothing."""
-    if not store.shared:
-        return None
-    from roost.stores.wakes import NatsWakes, PostgresWakes
-
-    return NatsWakes(settings.wake, settings.store) if settings.wake else PostgresWakes(settings.store)
-
-
-def open_seal(settings: Settings, store: Store) -> Seal:
-    """With the key that secrets in the store are sealed with; what is not kept needs none that is."""
-    if not settings.secret_file and (isinstance(store, MemoryStore) or not settings.data):
-        return Seal(new_key())
-    try:
-        if settings.secret_file:
-            return Seal(load_key(Path(settings.secret_file), create=False))
-        return Seal(load_key(Path(settings.data) / "secret.key", create=True))
-    except KeyFileError as error:
-        raise HostError(str(error)) from error
 
 
 def asgi(*agents: Hostable, public_url: str = "", root: str | None = None, data: str | None = None) -> Host:

@@ -12,8 +12,8 @@ import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 
-from roost.doors.a2a_03.door import ROUTES
-from roost.doors.a2a_03.jsonrpc import METHODS
+from roost.doors.a2a_03.door import TABLE
+from roost.protocol.operations import BY_OLD_RPC as METHODS
 from tests.a2a_03.wire import Old, problem, proto_sending, sending
 from tests.access.people import AGENTS, OPERATOR, People, Person, bearer
 from tests.doors.wire import Rest
@@ -77,7 +77,7 @@ def test_every_method_asks_who_calls(world: World, method: str) -> None:
         assert problem(world.old(world.colleague).post(method, params, "desk")).reason == "TASK_NOT_FOUND"
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.template}")
+@pytest.mark.parametrize("route", TABLE.endpoints, ids=lambda route: f"{route.method} {route.template}")
 def test_every_path_asks_who_calls(world: World, route: Any) -> None:
     path = re.sub(r"\{\w+\}$", "hook", route.template) if "{taskId}" in route.template else route.template
     path = path.replace("{taskId}", world.task).replace("{id}", world.task).removeprefix("/v1/")

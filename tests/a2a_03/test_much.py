@@ -18,8 +18,7 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 
 from roost import Agent, asgi
-from roost.doors import sse
-from roost.doors.a2a_03 import streams
+from roost.doors import admission, sse
 from tests.a2a_03.wire import NAMES, Old, message, problem, proto_sending, sending
 from tests.doors.wire import PATIENCE_S, Rest
 from tests.grpc.wire import refusal
@@ -121,7 +120,7 @@ def test_data_that_is_no_object_is_marked(old: Old, new: Rest, value: Any) -> No
 async def test_a_silent_stream_gets_a_comment_now_and_then(binding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, where the time of silence can be made short. Every blank line ends an event that has data:
     httpx-sse, which the Python clients of 0.3 read with, makes one without data of any other."""
-    monkeypatch.setattr(streams, "IDLE_S", 0.03)
+    monkeypatch.setattr(admission, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")
 

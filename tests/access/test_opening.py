@@ -182,7 +182,7 @@ async def test_an_agent_that_nobody_could_call_keeps_the_host_from_starting() ->
         (Settings(memory=True, token=SECRET, security_scheme="mtls,unix"), teller()),
         (Settings(memory=True, token=SECRET, security_scheme="bearer"), teller(schemes=["apiKey"])),
     ):
-        with pytest.raises(HostError, match=r"'teller' takes only .*security_scheme"):
+        with pytest.raises(HostError, match=r"'teller' accepts only .*security_scheme"):
             await Host([agent], settings).start()
     issued = Settings(memory=True, jwt_issuer="https://idp.example.com", jwt_audience="roost")
     async with inside(issued, only_jwt) as http:

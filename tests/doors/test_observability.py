@@ -13,11 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from roost import Agent
 from roost._version import VERSION as RELEASE
+from roost.doors.door import AGENT
 from roost.engine.ports import StoreUnavailable
 from roost.host import Host
+from roost.protocol.operations import BY_NAME
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from tests.doors.wire import VERSION, Door, Rest, eventually, metrics, sending, streams
+from tests.routes import all_routes
 from tests.server import Server
 
 REQUESTS = "roost_http_requests_total"
@@ -216,13 +219,9 @@ def test_a_method_that_http_does_not_know_is_counted_as_another(server: Server, 
 
 
 def test_every_route_label_is_a_template_of_the_hosts(server: Server, http: httpx.Client) -> None:
-    from roost.doors.jsonrpc import METHODS
-    from roost.doors.routes import AGENT, HOST_ROUTES, OPERATIONS
-
     known = {"unmatched", "/agents", f"{AGENT}/", f"{AGENT}/*"}
-    known |= {path for _, path, _ in HOST_ROUTES}
-    known |= {AGENT + route.template for route in OPERATIONS}
-    known |= {f"{AGENT}/ {method}" for method in METHODS}
+    known |= {route.path for route in all_routes()}
+    known |= {f"{AGENT}/ {method}" for method in BY_NAME}
     for labels_of in labels(metrics(http, server.url), REQUESTS):
         assert dict(labels_of)["route"] in known
 

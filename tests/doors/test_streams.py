@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from roost import Agent, asgi
-from roost.doors import sse
+from roost.doors import admission, sse
 from tests.doors.wire import (
     PATIENCE_S,
     VERSION,
@@ -383,7 +383,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_misses_nothing(door: Do
 
 async def test_a_silent_stream_gets_a_comment_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, where the time of silence can be made short."""
-    monkeypatch.setattr(sse, "IDLE_S", 0.03)
+    monkeypatch.setattr(admission, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")
 

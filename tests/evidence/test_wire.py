@@ -16,6 +16,7 @@ from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
 from roost.evidence.raw import RawStore
 from roost.evidence.wire import TrafficConverter, TrafficLimits
+from roost.protocol.operations import BY_OLD_RPC
 from tests.cards.samples import FULL, new_signer, signed
 from tests.evidence.documents import (
     V03_ARTIFACT,
@@ -216,6 +217,10 @@ def test_alternative_forms_of_proto_json_are_read():
 def test_every_field_that_the_sdk_knows_in_0_3_is_mapped(model, shape):
     fields = {field.alias or name for name, field in getattr(sdk_03, model).model_fields.items()}
     assert fields == set(shape.members)
+
+
+def test_every_json_rpc_method_of_0_3_has_a_schema():
+    assert set(schemas_03.METHODS) == set(BY_OLD_RPC)
 
 
 def test_every_role_and_state_of_0_3_is_mapped():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 from hypothesis import strategies as st
 
-from roost.doors.jsonrpc import METHODS
+from roost.protocol.operations import BY_NAME as METHODS
 from tests.doors.wire import sending
 from tests.fuzz import bodies
 from tests.fuzz.attack import Attack

@@ -16,24 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from roost.doors import admin, mcp, routes, sandbox
-from roost.doors.a2a_03 import door as a2a_03
 from roost.doors.access import SCHEMES
-from roost.doors.openai import door as openai
 from roost.doors.openapi import document
-from roost.doors.openapi_components import EXACTLY_ONE, Asked
+from roost.doors.openapi_components import EXACTLY_ONE, Demands
 from roost.protocol.codec import encode
+from roost.settings import Settings
 from tests.fuzz.target import Target
 from tests.protocol.strategies import structs
 from tests.protocol.test_descriptors import STRUCTS
+from tests.routes import all_routes, routes_of
 
 BASE = "https://agents.example.com"
-OPEN = Asked(agents=(), always=("bearer", "apiKey"), open_metrics=False, openid_url="")
-CLOSED = Asked(agents=("bearer", "apiKey"), always=("bearer", "apiKey"), open_metrics=False, openid_url="")
+OPEN = Demands(agents=(), always=("bearer", "apiKey"))
+CLOSED = Demands(agents=("bearer", "apiKey"), always=("bearer", "apiKey"))
+EVERYTHING = Settings(memory=True)
 
 
-def made(asked: Asked = CLOSED) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(document(BASE, "1.2.3", asked))
+def made(demands: Demands = CLOSED, settings: Settings = EVERYTHING) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(document(BASE, "1.2.3", demands, tuple(all_routes(settings))))
     return found
 
 
@@ -59,21 +59,38 @@ def validator(name: str) -> jsonschema_rs.Draft202012Validator:
 # What is in it
 
 
-def test_every_route_is_in_it_and_no_other() -> None:
-    known = {(route.method, routes.AGENT + route.template) for route in routes.OPERATIONS}
-    known |= {(route.method, routes.AGENT + route.template) for route in sandbox.ROUTES}
-    known |= {(routes.RPC.method, routes.AGENT)}
-    known |= {(method, path) for method, path, _ in routes.HOST_ROUTES}
-    known |= {(route.method, admin.PREFIX + route.template) for route in admin.ROUTES}
-    assert operations(made(CLOSED._replace(openai=False, mcp=False, a2a_03=False))).keys() == known
-    known |= {(route.method, routes.AGENT + route.template) for route in a2a_03.ROUTES}
-    known |= {(method, path) for method, path, _ in a2a_03.CARD_ROUTES}
-    assert operations(made(CLOSED._replace(openai=False, mcp=False))).keys() == known
-    known |= {(method, path) for method, path, _ in mcp.ROUTES}
-    assert operations(made(CLOSED._replace(openai=False))).keys() == known
-    known |= {(route.method, openai.PREFIX + route.template) for route in openai.ROUTES}
-    known |= {(openai.ALIAS_ROUTE.method, routes.AGENT + openai.ALIAS_ROUTE.template)}
-    assert operations(made()).keys() == known
+@pytest.mark.parametrize("off", [{}, {"openai": False}, {"mcp": False}, {"a2a_03": False}], ids=str)
+def test_every_route_is_in_it_and_no_other(off: dict[str, bool]) -> None:
+    settings = Settings(memory=True, **off)
+    known = {(route.method, route.path) for route in all_routes(settings)}
+    assert operations(made(settings=settings)).keys() == known
+    assert (known < operations(made()).keys()) == bool(off)
+
+
+def test_what_a_request_must_have_is_required() -> None:
+    found = operations(made())
+    chat = found["POST", "/openai/v1/chat/completions"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "model" in followed(made(), chat)["required"]
+    alias = found["POST", "/agents/{agent}/v1/chat/completions"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "model" not in followed(made(), alias)["required"], "there the path names the model"
+    old = found["POST", "/agents/{agent}/v1/message:send"]["requestBody"]["content"]["application/json"]["schema"]
+    assert old["required"] == ["message"]
+
+
+def test_the_version_is_required_only_where_nothing_else_is_served() -> None:
+    found = made()
+
+    def required(path: str) -> bool:
+        given = [_followed(found, one) for one in operations(found)["GET", path]["parameters"]]
+        return next(one.get("required", False) for one in given if one["name"] == "A2A-Version")
+
+    assert required("/agents/{agent}/tasks")
+    assert not required("/agents/{agent}/v1/tasks"), "without it the request is one of 0.3"
+
+
+def followed(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    inner: dict[str, Any] = found["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return inner
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
@@ -120,21 +137,22 @@ def test_it_names_the_release_and_where_the_host_is() -> None:
 
 
 def test_it_is_made_once() -> None:
-    assert document(BASE, "1.2.3", CLOSED) is document(BASE, "1.2.3", CLOSED)
-    assert document(BASE, "1.2.3", CLOSED) != document(BASE, "1.2.3", OPEN)
+    routes = tuple(all_routes())
+    assert document(BASE, "1.2.3", CLOSED, routes) is document(BASE, "1.2.3", CLOSED, routes)
+    assert document(BASE, "1.2.3", CLOSED, routes) != document(BASE, "1.2.3", OPEN, routes)
 
 
 # Security, as it is enforced
 
 
-def security(asked: Asked, method: str, path: str) -> list[dict[str, list[str]]]:
-    found: list[dict[str, list[str]]] = operations(made(asked))[method, path]["security"]
+def security(demands: Demands, method: str, path: str, settings: Settings = EVERYTHING) -> list[dict[str, list[str]]]:
+    found: list[dict[str, list[str]]] = operations(made(demands, settings))[method, path]["security"]
     return found
 
 
 def test_an_open_host_asks_for_a_credential_only_where_there_is_always_one_needed() -> None:
     asking = {path for (_, path), operation in operations(made(OPEN)).items() if operation["security"]}
-    assert asking == {admin.PREFIX + route.template for route in admin.ROUTES}
+    assert asking == {route.path for route in routes_of("AdminDoor")}
 
 
 def test_any_scheme_and_any_scope_of_those_named_is_enough() -> None:
@@ -150,7 +168,7 @@ def test_any_scheme_and_any_scope_of_those_named_is_enough() -> None:
 def test_what_is_public_asks_for_nothing() -> None:
     for path in ("/healthz", "/readyz", "/.well-known/agent-card.json", "/agents/{agent}/.well-known/jwks.json"):
         assert security(CLOSED, "GET", path) == []
-    assert security(CLOSED._replace(open_metrics=True), "GET", "/metrics") == []
+    assert security(CLOSED, "GET", "/metrics", Settings(memory=True, open_metrics=True)) == []
 
 
 def test_every_scheme_that_openapi_has_a_word_for_is_described() -> None:

@@ -13,7 +13,7 @@ def banner(host: Host, settings: Settings, places: list[str]) -> str:
     """`places` are URLs, and unix:PATH for a socket."""
     urls = [place for place in places if not place.startswith("unix:")]
     base = settings.public_url.rstrip("/") or next(iter(urls), "http://localhost")
-    profiles = [hosted.profile for hosted in host.agents]
+    profiles = host.agents.profiles()
     width = max(len(profile.id) for profile in profiles)
     agents = "\n".join(f"    {p.id:{width}}  {_short(p.description)}" for p in profiles)
     at_root = f"\n  {settings.root} also answers at {base}/" if settings.root else ""
@@ -22,7 +22,7 @@ def banner(host: Host, settings: Settings, places: list[str]) -> str:
         listening += f"\n  gRPC: {host.grpc.place}"
     store = host.engine.store.location if host.engine is not None else ""
     command = curl(base, profiles[0].id)
-    if host.gate is not None and not host.gate.access.open and urls:
+    if host.identity is not None and not host.identity.access.open and urls:
         command += ' -H "Authorization: Bearer $ROOST_TOKEN"'
     if not urls:
         path = places[0].removeprefix("unix:")
@@ -38,9 +38,10 @@ def banner(host: Host, settings: Settings, places: list[str]) -> str:
 
 
 def _credentials(host: Host) -> str:
-    if host.gate is None or host.gate.access.open:
+    if host.identity is None or host.identity.access.open:
         return "No credentials are set: only programs on this machine can connect. `roost token create NAME` makes one"
-    return f"Callers need a credential: {', '.join(host.gate.access.schemes_of(None))}. `roost token list` shows tokens"
+    schemes = ", ".join(host.identity.access.schemes_of(None))
+    return f"Callers need a credential: {schemes}. `roost token list` shows tokens"
 
 
 def _workers(settings: Settings) -> str:

@@ -102,7 +102,7 @@ class _Server(Server):
         limits = ConnectionLimits(
             settings.head_s, settings.max_headers, settings.max_head_bytes, room, settings.write_s
         )
-        super().__init__(host, listeners, limits, tls, settings.drain_s)
+        super().__init__(host, listeners, limits, tls, settings.drain_s, settings.max_body)
         self.roost = host
         self.settings = settings
         self.watched = watched

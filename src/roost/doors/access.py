@@ -14,10 +14,9 @@ import logging
 import time
 from collections import Counter
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from roost.doors.http import Request, RequestHead
-from roost.engine.follower import Follower
+from roost.doors.http import Connection, RequestHead
 from roost.engine.hosted import Profile
 from roost.identity.audit import AuditLog
 from roost.identity.jwks import KeysUnavailable
@@ -25,7 +24,7 @@ from roost.identity.jwt import JWTClaims, Verifier
 from roost.identity.limiter import Windows
 from roost.identity.peers import Peer
 from roost.identity.principal import DEFAULT_TENANT, LOCAL, WHOLE_TENANT, Principal
-from roost.identity.scopes import ADMIN, SCHEMES
+from roost.identity.scopes import SCHEMES
 from roost.identity.token_cache import CredentialRefused, TokenCache
 from roost.protocol.errors import A2AError, Forbidden, InvalidParams, TooManyRequests, Unauthenticated, Unavailable
 
@@ -37,6 +36,12 @@ TENANT = b"x-tenant-id"
 SECRET_NAMES = frozenset({"access_token", "token", "api_key", "apikey", "x_api_key", "authorization"})
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Closable(Protocol):
+    """A stream or a connection that can be ended from outside."""
+
+    def close(self) -> None: ...
 
 
 class AccessRules(NamedTuple):
@@ -51,7 +56,6 @@ class AccessRules(NamedTuple):
     whole_tenant: bool
     failures: int
     """Refused credentials a minute from one address."""
-    open_metrics: bool
     proxies: tuple[Network, ...] = ()
     always_open: bool = False
     """Agents ask for no credential, whatever credentials there are."""
@@ -65,8 +69,8 @@ class Access:
         self.jwt = jwt
         self.failures: Windows[str] = Windows()
         """By address."""
-        self.streams: dict[Follower, Principal] = {}
-        """Those that are open."""
+        self.streams: dict[Closable, Principal] = {}
+        """The open streams and sockets whose credential can end."""
         self.refusals: Counter[str] = Counter()
         """By reason, for metrics."""
         self.local = LOCAL if not rules.whole_tenant else Principal("roost", "local", owner=WHOLE_TENANT)
@@ -83,23 +87,29 @@ class Access:
         own = self.rules.schemes if profile is None or not profile.schemes else self.rules.schemes & {*profile.schemes}
         return tuple(scheme for scheme in SCHEMES if scheme in own)
 
-    async def for_agent(self, request: RequestHead, profile: Profile) -> Principal:
-        """Whoever may call this agent."""
+    async def caller(self, request: RequestHead, profile: Profile | None = None) -> Principal:
+        """Authenticate the caller. `profile` is the agent's that is called, where that is known already."""
         if self.open and (request.peer is None or request.peer.uid is None):
-            principal = self.local
-        else:
-            found = await self._caller(request)
-            if found is None:
-                raise self._unauthenticated(request, "missing", self.schemes_of(profile))
-            principal = found
-            if profile.schemes and principal.scheme not in profile.schemes:
-                raise self._unauthenticated(request, "scheme", self.schemes_of(profile))
-            if not principal.may_call(profile.id):
-                raise self.forbid(request, principal, f"agent:{profile.id}")
-        return confined(request, principal)
+            return self.local
+        principal = await self._caller(request)
+        if principal is not None:
+            return principal
+        if self.open and profile is None:
+            return self.local
+        schemes = self._all_schemes() if profile is None else self.schemes_of(profile)
+        raise self._unauthenticated(request, "missing", schemes)
+
+    def check_agent(self, request: RequestHead, principal: Principal, agent: str, profile: Profile | None) -> None:
+        """Raise unless the caller may call this agent with the credential that it has shown."""
+        if principal is self.local:
+            return
+        if profile is not None and profile.schemes and principal.scheme not in profile.schemes:
+            raise self._unauthenticated(request, "scheme", self.schemes_of(profile))
+        if not principal.may_call(agent):
+            raise self.forbid(request, principal, f"agent:{agent}")
 
     def may_use(self, principal: Principal, profile: Profile) -> bool:
-        """What `for_agent` would say to somebody who is known."""
+        """Say whether `check_agent` would let this caller pass."""
         takes = not (principal.scheme and profile.schemes) or principal.scheme in profile.schemes
         return takes and principal.may_call(profile.id)
 
@@ -112,21 +122,6 @@ class Access:
             raise self.forbid(request, principal, " or ".join(scopes))
         return principal
 
-    async def for_anyone(self, request: RequestHead) -> Principal:
-        """Whoever has some credential, or needs none."""
-        if self.open and (request.peer is None or request.peer.uid is None):
-            return self.local
-        principal = await self._caller(request)
-        if principal is None and self.open:
-            return self.local
-        if principal is None:
-            raise self._unauthenticated(request, "missing", self._all_schemes())
-        return principal
-
-    async def for_metrics(self, request: RequestHead) -> None:
-        if not self.open and not self.rules.open_metrics:
-            await self.for_scopes(request, "metrics", ADMIN)
-
     def forbid(self, request: RequestHead, principal: Principal, needed: str) -> Forbidden:
         self.refusals["scope"] += 1
         why = f"needs the scope {needed}"
@@ -135,19 +130,19 @@ class Access:
 
     # Streams
 
-    def watch(self, follower: Follower, principal: Principal) -> None:
-        """A stream ends with the credential that opened it."""
+    def watch(self, stream: Closable, principal: Principal) -> None:
+        """End the stream when the credential that opened it ends."""
         if principal.token or principal.expires is not None:
-            self.streams[follower] = principal
+            self.streams[stream] = principal
 
-    def unwatch(self, follower: Follower) -> None:
-        self.streams.pop(follower, None)
+    def unwatch(self, stream: Closable) -> None:
+        self.streams.pop(stream, None)
 
     async def end_streams(self) -> None:
-        """Of those whose credential has been revoked or has expired; their clients may come back with another."""
-        for follower, principal in list(self.streams.items()):
+        """Close the streams whose credential was revoked or has expired. Clients may come back with another one."""
+        for stream, principal in list(self.streams.items()):
             if not self.token_cache.holds(principal):
-                follower.close()
+                stream.close()
 
     # Credentials
 
@@ -269,7 +264,7 @@ def confined(request: RequestHead, principal: Principal) -> Principal:
     return principal.within(request.header(TENANT), "X-Tenant-Id")
 
 
-def refuse_in_query(request: Request) -> None:
+def refuse_in_query(request: Connection) -> None:
     """A URL is in logs, histories and referrers: no secret belongs in one."""
     for name in request.query:
         if name.lower().replace("-", "_") in SECRET_NAMES:

@@ -1,29 +1,36 @@
-"""/api/v2/admin: tokens, keys, the audit log, and any task's state. An agent's content only as evidence."""
+"""The admin surface below /api/v2/admin: tokens, keys, the audit log, evidence, and the state of any task."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from roost.doors.access import Access, confined
+from roost.doors import openapi_schemas as schemas
+from roost.doors.access import confined
 from roost.doors.admin_views import OVERLAP_S, audit_shown, key_shown, token_shown
-from roost.doors.evidence import Exports
+from roost.doors.admission import ADMIN as SURFACE
+from roost.doors.admission import unknown_agent
+from roost.doors.context import Context
+from roost.doors.door import Door, Route, require_method
+from roost.doors.errors import problem
+from roost.doors.evidence import EXPORT_QUERY, MEDIA_TYPE, Exports
 from roost.doors.guard import check_content_type
-from roost.doors.http import Request, Response, respond
-from roost.doors.templates import values_of
-from roost.engine.engine import Engine
+from roost.doors.http import Connection, Request, Response, respond
+from roost.doors.openapi_components import JSON
+from roost.doors.openapi_doors import admin_route
+from roost.doors.paths import Endpoint, Table
 from roost.engine.ids import timestamp
 from roost.engine.ports import Stored
 from roost.identity.audit import AuditLog
-from roost.identity.keys import EVIDENCE, CannotRetire, Keyring, NoSuchKey
+from roost.identity.keys import EVIDENCE, CannotRetire, NoSuchKey
 from roost.identity.principal import Principal
 from roost.identity.scopes import ADMIN, AUDIT, OPERATE
 from roost.identity.tokens import BadToken, TokenRequest, Tokens, seconds
 from roost.protocol.codec import decode, encode
-from roost.protocol.errors import InvalidParams, MethodNotAllowed, RouteNotFound
+from roost.protocol.errors import A2AError, InvalidParams, RouteNotFound
 
 PREFIX = "/api/v2/admin/"
 MAX_BODY = 64 * 1024
@@ -38,14 +45,14 @@ class NewToken(Struct, rename="camel"):
     tenants: list[str] = []
     subject: str = ""
     expires_in: str = ""
-    """90d, 12h, 30m; never by default."""
+    """The lifetime, such as 90d, 12h or 30m. Without it the token does not expire."""
 
 
 class Rotation(Struct, rename="camel"):
     """The body of POST /keys/{agent}:rotate."""
 
     overlap: str = ""
-    """How long the key before goes on: 7d by default."""
+    """How long the key before stays valid; 7d by default."""
 
 
 class Ask(NamedTuple):
@@ -54,58 +61,125 @@ class Ask(NamedTuple):
     values: dict[str, str]
 
 
+Handler = Callable[[Ask], Awaitable[Response | None]]
+
+
 class AdminRoute(NamedTuple):
     method: str
     template: str
     scopes: tuple[str, ...]
-    """Any one of them opens it."""
+    """Any one of these scopes is enough."""
     name: str
-    """Of the method of Admin that serves it."""
+    """The name of the method of AdminDoor that serves it."""
     summary: str
+    result: type[Any] | None
+    """What the response holds; None if it is empty or not JSON."""
     body: type[Any] | None = None
+    status: str = "200"
+    query: dict[str, dict[str, Any]] = {}
+    media_type: str = JSON
 
 
+_COUNT = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
 ROUTES: tuple[AdminRoute, ...] = (
-    AdminRoute("GET", "tokens", (ADMIN,), "list_tokens", "The tokens, without their secrets"),
-    AdminRoute("POST", "tokens", (ADMIN,), "create_token", "Make a token; its secret is in this answer only", NewToken),
-    AdminRoute("DELETE", "tokens/{id}", (ADMIN,), "revoke_token", "Revoke a token, on all hosts within 5 s"),
-    AdminRoute("GET", "keys", (ADMIN,), "list_keys", "The keys that sign cards"),
-    AdminRoute("POST", "keys/{agent}:rotate", (ADMIN,), "rotate_key", "Give an agent a new key", Rotation),
-    AdminRoute("DELETE", "keys/{agent}/{kid}", (ADMIN,), "retire_key", "End a key that was replaced, at once"),
-    AdminRoute("GET", "audit", (AUDIT, ADMIN), "list_audit", "Who did, or was refused, what; the newest first"),
+    AdminRoute("GET", "tokens", (ADMIN,), "list_tokens", "List the tokens, without their secrets", schemas.TokenList),
     AdminRoute(
-        "GET", "evidence", (AUDIT,), "export_evidence", "Tasks and all that is on record of them, as a signed bundle"
+        "POST",
+        "tokens",
+        (ADMIN,),
+        "create_token",
+        "Make a token. Only this response shows its secret",
+        schemas.TokenMade,
+        NewToken,
+        "201",
     ),
-    AdminRoute("GET", "tasks/{id}", (OPERATE,), "get_task", "The state of any task, without its content"),
-    AdminRoute("POST", "tasks/{id}:cancel", (OPERATE,), "cancel_task", "Cancel any task"),
+    AdminRoute(
+        "DELETE", "tokens/{id}", (ADMIN,), "revoke_token", "Revoke a token, on all hosts within 5 s", schemas.TokenShown
+    ),
+    AdminRoute("GET", "keys", (ADMIN,), "list_keys", "List the keys that sign cards", schemas.KeyList),
+    AdminRoute(
+        "POST", "keys/{agent}:rotate", (ADMIN,), "rotate_key", "Give an agent a new key", schemas.KeyShown, Rotation
+    ),
+    AdminRoute(
+        "DELETE", "keys/{agent}/{kid}", (ADMIN,), "retire_key", "Retire a replaced key at once", None, status="204"
+    ),
+    AdminRoute(
+        "GET",
+        "audit",
+        (AUDIT, ADMIN),
+        "list_audit",
+        "List who did what, or was refused it, the newest first",
+        schemas.AuditLines,
+        query={"before": _COUNT, "limit": _COUNT},
+    ),
+    AdminRoute(
+        "GET",
+        "evidence",
+        (AUDIT,),
+        "export_evidence",
+        "Export tasks and everything recorded about them, as a signed bundle",
+        None,
+        query=EXPORT_QUERY,
+        media_type=MEDIA_TYPE,
+    ),
+    AdminRoute(
+        "GET",
+        "tasks/{id}",
+        (OPERATE,),
+        "get_task",
+        "Read the state of any task, without its content",
+        schemas.TaskShown,
+    ),
+    AdminRoute("POST", "tasks/{id}:cancel", (OPERATE,), "cancel_task", "Cancel any task", schemas.TaskShown),
 )
-"""Below /api/v2/admin/. An agent in a path may be `-`, the fleet's own key, or `@evidence`, the key of evidence."""
+"""Below /api/v2/admin/. In a path, `-` stands for the fleet's own key and `@evidence` for the key of evidence."""
 
 
-class Admin:
-    def __init__(self, engine: Engine, access: Access, tokens: Tokens, keyring: Keyring, audit: AuditLog) -> None:
-        self.engine = engine
-        self.access = access
-        self.audit = audit
-        self.keyring = keyring
+class AdminDoor(Door):
+    def __init__(self, context: Context, tokens: Tokens, audit: AuditLog) -> None:
+        self.context = context
+        self.engine = context.engine
+        self.access = context.access
+        self.keyring = context.cards.keyring
         self.tokens = tokens
-        self.exports: Exports | None = None
+        self.audit = audit
+        self.exports = Exports(context)
+        self.table: Table[tuple[AdminRoute, Handler]] = Table(
+            Endpoint(route.method, PREFIX + route.template, (route, getattr(self, route.name)), route.summary)
+            for route in ROUTES
+        )
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route(
+                one.method,
+                PREFIX + one.template,
+                one.summary,
+                " ".join(one.scopes),
+                admin_route(one.name, one.status, one.result, one.body, one.query, one.media_type),
+            )
+            for one in ROUTES
+        ]
+
+    def claims(self, request: Request) -> bool:
+        return request.path.startswith(PREFIX)
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return problem(error)
 
     async def serve(self, request: Request) -> None:
-        route, values, allowed = _match(request.method, request.path[len(PREFIX) :])
-        request.route = PREFIX + (route.template if route is not None else "*")
-        if route is None:
-            await self.access.for_scopes(request, ADMIN, OPERATE, AUDIT)
-            if allowed:
-                text = ", ".join(allowed)
-                raise MethodNotAllowed(f"{request.method} is not for this path; {text} is", metadata={"allow": text})
+        found = self.table.match(request.method, request.path)
+        request.route = found.endpoint.template if found.endpoint is not None else PREFIX + "*"
+        admission = self.context.admission
+        if found.endpoint is None:
+            await admission.with_scope(request, SURFACE, ADMIN, OPERATE, AUDIT)
+            if found.allowed:
+                require_method(request, *found.allowed)
             raise RouteNotFound(f"There is nothing at {request.method} {request.path[:200]}")
-        principal = await self.access.for_scopes(request, *route.scopes)
-        if not self.engine.meter.idle:
-            self.engine.meter.check_rate("admin", principal.name, "", "")
-        handler: Callable[[Ask], Awaitable[Response | None]] = getattr(self, route.name)
-        response = await handler(Ask(request, principal, values))
-        if response is not None:  # or else it was answered piece by piece
+        route, handler = found.endpoint.handler
+        principal = await admission.with_scope(request, SURFACE, *route.scopes)
+        response = await handler(Ask(request, principal, found.path))
+        if response is not None:  # otherwise the handler has sent it piece by piece
             await respond(request, response)
 
     # Tokens
@@ -176,7 +250,6 @@ class Admin:
     # Evidence
 
     async def export_evidence(self, ask: Ask) -> None:
-        assert self.exports is not None
         principal = replace(ask.principal, tenants=None) if ADMIN in ask.principal.scopes else ask.principal
         tenants = confined(ask.request, principal).tenants
         await self.exports.serve(ask.request, tenants, lambda target: self._did(ask, "evidence.export", target))
@@ -199,7 +272,8 @@ class Admin:
             return ""
         if name == EVIDENCE:
             return name
-        self.engine.queue_of(name)
+        if name not in self.context.agents:
+            raise unknown_agent(name)
         return name
 
 
@@ -215,17 +289,6 @@ def task_shown(stored: Stored) -> dict[str, object]:
         "updated": timestamp(stored.head.status_time * 1000),
         "worker": stored.head.worker,
     }
-
-
-def _match(method: str, path: str) -> tuple[AdminRoute | None, dict[str, str], list[str]]:
-    allowed: list[str] = []
-    for route in ROUTES:
-        values = values_of(route.template.split("/"), path.split("/"))
-        if values is not None:
-            if route.method == method:
-                return route, values, []
-            allowed.append(route.method)
-    return None, {}, allowed
 
 
 async def _body(request: Request, kind: type[Any]) -> Any:

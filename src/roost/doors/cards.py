@@ -5,61 +5,81 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roost.doors.a2a_03.loading import load
+from roost.doors.a2a_03 import load
 from roost.doors.access import Access
-from roost.doors.http import Headers, Request, Response, preferred_json
+from roost.doors.admission import unknown_agent
+from roost.doors.door import AGENT, PUBLIC, Describe, Door, Route, require_method
+from roost.doors.errors import rest_error
+from roost.doors.http import Connection, Headers, Request, Response, preferred_json, respond
+from roost.doors.openapi_components import A2A, JSON
+from roost.doors.openapi_doors import page
+from roost.doors.openapi_schemas import KeySet
 from roost.engine.hosted import Caller, Profile
 from roost.fleet import cards
 from roost.fleet.cards import ServedCard, Terms
+from roost.fleet.registry import Registry
 from roost.identity.keys import Keyring
 from roost.identity.principal import Principal
 from roost.protocol.canonical import NotCanonical, card_form, document_form, strict_form
 from roost.protocol.codec import encode
-from roost.protocol.errors import AgentNotFound, UnsupportedOperation
+from roost.protocol.errors import A2AError, UnsupportedOperation
+from roost.protocol.types import AgentCard
+
+if TYPE_CHECKING:
+    from roost.doors.context import Context
 
 CARD_PATH = "/.well-known/agent-card.json"
 OLD_CARD_PATHS = ("/.well-known/agent.json", "/.well-known/agent")
-"""Of A2A 0.3."""
+"""Where clients of A2A 0.3 look for a card."""
 JWKS_PATH = "/.well-known/jwks.json"
+EVIDENCE_KEYS_PATH = "/.well-known/evidence-jwks.json"
 CACHED = 10_000
 FLEET = ""
-"""Whose card and keys they are where they are no agent's."""
+"""Stands for the fleet where others name an agent."""
 
 
 class Cards:
+    """Builds and signs cards, and keeps them until an agent, a key or a credential changes."""
+
     def __init__(
-        self, profiles: Sequence[Profile], access: Access, keyring: Keyring, *, version: str, terms: Terms
+        self, agents: Registry, access: Access, keyring: Keyring, *, version: str, terms: Terms, root: str
     ) -> None:
-        self.profiles = list(profiles)
-        self.by_id = {profile.id: profile for profile in profiles}
+        self.agents = agents
+        self.root = root
         self.access = access
         self.keyring = keyring
         self.version = version
-        self.terms = terms
+        self._terms_of_host = terms
         self.served: OrderedDict[tuple[str, str, bool], ServedCard] = OrderedDict()
         self.changed = time.time()
+        agents.subscribe(lambda change: self.forget())
 
-    def check(self) -> None:
-        """NotCanonical if an agent's card has something that cannot be signed."""
-        for profile in self.profiles:
-            try:
-                card = _document(cards.agent_card(profile, "", self.terms), profile.extras)
-                for form in (card_form, strict_form, document_form):
-                    form(card)
-            except NotCanonical as error:
-                raise NotCanonical(f"the card of {profile.id!r} cannot be signed: {error}") from None
+    @property
+    def terms(self) -> Terms:
+        """What cards say about the host. gRPC of 0.3 has no tenant: it leads to the only agent, or to the root's."""
+        only = next(iter(self.agents), "") if len(self.agents) == 1 else self.root
+        return self._terms_of_host._replace(grpc_03=only)
+
+    def check(self, profile: Profile) -> None:
+        """Raise NotCanonical if the card of an agent contains something that cannot be signed."""
+        try:
+            card = _document(cards.agent_card(profile, "", self.terms), profile.extras)
+            for form in (card_form, strict_form, document_form):
+                form(card)
+        except NotCanonical as error:
+            raise NotCanonical(f"the card of {profile.id!r} cannot be signed: {error}") from None
 
     def forget(self) -> None:
-        """Keys or credentials have changed: what was made with those before is old."""
+        """Agents, keys or credentials have changed: build the cards again."""
         self.served.clear()
         self.changed = time.time()
 
     async def card(self, request: Request, base: str, agent: str, *, old: bool = False) -> Response:
-        """`old`: as A2A 0.3 has it."""
+        """Return a card. With `old` it has the form of A2A 0.3."""
         card = await self._card(base, agent, old=old)
         headers: Headers = [
             (b"etag", card.etag.encode()),
@@ -73,13 +93,12 @@ class Cards:
         return Response(200, card.body, wanted, headers)
 
     async def jwks(self, base: str, agent: str | None) -> Response:
-        """An agent's keys, or with None those of all. They are there once its card is."""
+        """Return the keys of an agent, or with None those of all. A key is made with the first card that it signs."""
         await self._card(base, FLEET if agent is None else agent)
-        headers: Headers = [(b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S)]
-        return Response(200, self.keyring.jwks(agent), b"application/jwk-set+json", headers)
+        return _key_set(self.keyring.jwks(agent))
 
     async def document(self, base: str, agent: str) -> bytes:
-        """The card as it is served."""
+        """Return the card as it is served."""
         return (await self._card(base, agent)).body
 
     async def extended(self, base: str, agent: str, principal: Principal) -> bytes:
@@ -100,8 +119,8 @@ class Cards:
             self.forget()
         changed = self.changed
         if agent == FLEET:
-            card = cards.fleet_card(self.profiles, base, self.version, self._terms(None))
-            extras = cards.fleet_block(self.profiles, base, self.terms)
+            card = cards.fleet_card(self.agents.profiles(), base, self.version, self._terms(None))
+            extras = cards.fleet_block(self.agents.profiles(), base, self.terms)
             jku = base + JWKS_PATH
         else:
             profile = self._profile(agent)
@@ -119,9 +138,9 @@ class Cards:
         return made
 
     def _profile(self, agent: str) -> Profile:
-        profile = self.by_id.get(agent)
+        profile = self.agents.profile(agent)
         if profile is None:
-            raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
+            raise unknown_agent(agent)
         return profile
 
     def _terms(self, profile: Profile | None) -> Terms:
@@ -143,3 +162,83 @@ def _unchanged(request: Request, card: ServedCard) -> bool:
     if tags:
         return tags.strip() == "*" or card.etag in [tag.strip().removeprefix("W/") for tag in tags.split(",")]
     return request.header(b"if-modified-since") == card.last_modified
+
+
+class CardDoor(Door):
+    """Serves the cards of the agents and of the fleet, and the keys that sign cards and evidence.
+
+    root: the agent whose card the host's own card path serves, or "" for the fleet's card.
+    old: serve the card paths of A2A 0.3 too.
+    """
+
+    def __init__(self, context: Context, *, root: str, old: bool) -> None:
+        self.context = context
+        self.root = root
+        self.old_paths = OLD_CARD_PATHS if old else ()
+        self.host_paths = frozenset({CARD_PATH, JWKS_PATH, EVIDENCE_KEYS_PATH, *self.old_paths})
+        self.agent_paths = frozenset({CARD_PATH, JWKS_PATH, *self.old_paths})
+
+    def routes(self) -> Sequence[Route]:
+        found = [
+            Route(
+                "GET",
+                CARD_PATH,
+                "The fleet's card, or that of the agent bound to the root",
+                PUBLIC,
+                _page("GetFleetCard"),
+            ),
+            Route("GET", AGENT + CARD_PATH, "An agent's card", PUBLIC, _page("GetAgentCard")),
+            Route("GET", JWKS_PATH, "The keys that sign the cards of all agents", PUBLIC, _keys("GetKeys")),
+            Route("GET", AGENT + JWKS_PATH, "The keys that sign an agent's card", PUBLIC, _keys("GetAgentKeys")),
+            Route(
+                "GET",
+                EVIDENCE_KEYS_PATH,
+                "The keys that sign evidence, with those that were replaced",
+                PUBLIC,
+                _keys("GetEvidenceKeys"),
+            ),
+        ]
+        for number, path in enumerate(self.old_paths):
+            fleet, agent = (page(f"Get{whose}Card03{number}", {JSON: None}, "304") for whose in ("Fleet", "Agent"))
+            found.append(Route("GET", path, "The same card in the form of A2A 0.3", PUBLIC, fleet))
+            found.append(Route("GET", AGENT + path, "An agent's card in the form of A2A 0.3", PUBLIC, agent))
+        return found
+
+    def claims(self, request: Request) -> bool:
+        place = request.place
+        return place.below in self.agent_paths if place.prefix else request.path in self.host_paths
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return rest_error(request, error)
+
+    async def serve(self, request: Request) -> None:
+        place = request.place
+        below = place.below if place.prefix else request.path
+        request.route = place.prefix + below
+        if place.prefix and place.agent not in self.context.agents:
+            await self.context.access.caller(request)
+            raise unknown_agent(place.agent)
+        require_method(request, "GET")
+        await respond(request, await self._document(request, below, place.agent if place.prefix else None))
+
+    async def _document(self, request: Request, below: str, agent: str | None) -> Response:
+        cards, base = self.context.cards, self.context.base(request)
+        if below == EVIDENCE_KEYS_PATH:
+            return _key_set(await cards.keyring.evidence_jwks())
+        if below == JWKS_PATH:
+            return await cards.jwks(base, agent)
+        owner = (self.root or FLEET) if agent is None else agent
+        return await cards.card(request, base, owner, old=below in self.old_paths)
+
+
+def _page(name: str) -> Describe:
+    return page(name, {JSON: AgentCard, A2A: AgentCard}, "304")
+
+
+def _keys(name: str) -> Describe:
+    return page(name, {"application/jwk-set+json": KeySet})
+
+
+def _key_set(keys: bytes) -> Response:
+    headers: Headers = [(b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S)]
+    return Response(200, keys, b"application/jwk-set+json", headers)

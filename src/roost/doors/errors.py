@@ -7,7 +7,7 @@ import logging
 
 from msgspec import Raw
 
-from roost.doors.http import NOT_KEPT, Headers, Request, RequestHead, Response, preferred_json
+from roost.doors.http import NOT_KEPT, Headers, RequestHead, Response, preferred_json
 from roost.engine.ids import new_id
 from roost.engine.ports import StoreUnavailable
 from roost.identity.quotas import QuotaExceeded
@@ -81,7 +81,7 @@ def _over_quota(error: QuotaExceeded) -> TooManyRequests:
     )
 
 
-def rest_error(request: Request, error: A2AError, more: dict[str, object] | None = None) -> Response:
+def rest_error(request: RequestHead, error: A2AError, more: dict[str, object] | None = None) -> Response:
     """`more` goes beside A2A's own."""
     body = {
         "error": {

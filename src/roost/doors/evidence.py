@@ -6,21 +6,28 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import IO
+from typing import IO, Any
 from urllib.parse import parse_qsl
 
 from roost.doors.context import Context
-from roost.doors.http import NOT_KEPT, Headers, Request, Response
+from roost.doors.http import NOT_KEPT, Headers, Request
 from roost.evidence.export import ExportTooLarge, Source, TaskChanged, export
 from roost.evidence.export_selection import NothingFound, Selection, parse_since
-from roost.fleet.cards import MAX_AGE_S
 from roost.identity.clock import now_ms
-from roost.identity.keys import Keyring, NoKey
+from roost.identity.keys import NoKey
 from roost.protocol.errors import InvalidParams, TaskNotFound, Unavailable
 
-KEYS_PATH = "/.well-known/evidence-jwks.json"
 MEDIA_TYPE = "application/gzip"
-FIELDS = ("task", "since", "agent", "redact")
+EXPORT_QUERY: dict[str, dict[str, Any]] = {
+    "task": {"type": "string", "description": "Ids, comma separated"},
+    "since": {
+        "type": "string",
+        "description": "A time (RFC 3339), an age (7d), or a checkpoint: number or number:digest",
+    },
+    "agent": {"type": "string"},
+    "redact": {"type": "boolean"},
+}
+FIELDS = tuple(EXPORT_QUERY)
 MOST_TASKS = 1000
 PIECE = 64 * 1024
 
@@ -49,7 +56,7 @@ class Exports:
 
     async def _make(self, request: Request, selection: Selection, file: IO[bytes]) -> None:
         cards, base = self.context.cards, self.context.base(request)
-        served = {profile.id: await cards.document(base, profile.id) for profile in cards.profiles}
+        served = {profile.id: await cards.document(base, profile.id) for profile in cards.agents.profiles()}
         try:
             await export(Source(self.context.engine.store, cards.keyring, served), selection, file)
         except NothingFound as error:
@@ -62,11 +69,6 @@ class Exports:
             raise Unavailable(str(error), retry_after=5) from None
         except NoKey as error:
             raise Unavailable(str(error)) from None
-
-
-async def evidence_keys(keyring: Keyring) -> Response:
-    headers: Headers = [(b"cache-control", b"public, max-age=%d" % MAX_AGE_S)]
-    return Response(200, await keyring.evidence_jwks(), b"application/jwk-set+json", headers)
 
 
 def _selection(request: Request, tenants: tuple[str, ...] | None) -> Selection:
@@ -100,7 +102,7 @@ def _selection(request: Request, tenants: tuple[str, ...] | None) -> Selection:
 async def _send(request: Request, size: int, read: Callable[[], bytes]) -> None:
     headers: Headers = [
         *NOT_KEPT,
-        *request.answer_headers,
+        *request.response_headers,
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", b"%d" % size),
         (b"content-disposition", b'attachment; filename="evidence.tar.gz"'),

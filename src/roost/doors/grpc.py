@@ -3,186 +3,227 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 import grpc
 from a2a.types import a2a_pb2 as pb
+from google.protobuf.message import Message
 
+from roost.doors.admission import A2A, Call, OpenStream, speaks_1_0
 from roost.doors.context import Context
+from roost.doors.counters import RequestCounts
+from roost.doors.errors import known
 from roost.doors.grpc_batching import BatchedStarts
 from roost.doors.grpc_calls import Calls, received
 from roost.doors.grpc_errors import CLIENT_GONE, Metadata, Servicer, abort
-from roost.doors.guard import Guard, negotiate_extensions, require_version
+from roost.doors.guard import Guard
 from roost.doors.http import RequestHead
-from roost.doors.observability import Requests
-from roost.doors.operations import Operations
-from roost.doors.protobuf import parse
-from roost.doors.rest import last_event_id, refuse_resume
-from roost.doors.sdk import SdkCall, ours
-from roost.engine.hosted import Profile
+from roost.doors.operations import check_tenant, opening, unary
+from roost.doors.protobuf import page_of, parse, read, wire, within
+from roost.engine.live import LiveTask, StreamFrame
+from roost.engine.responses import SendResult, TaskStream
 from roost.identity.peers import NamesNobody, Peer, certified
-from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams
-
-Operation = Callable[[SdkCall, Any], Awaitable[bytes]]
-Opening = Callable[[SdkCall, Any], AsyncGenerator[bytes]]
+from roost.identity.principal import Principal
+from roost.protocol.errors import A2AError, InvalidParams
+from roost.protocol.operations import BY_NAME, Operation
 
 SERVICE = pb.DESCRIPTOR.services_by_name["A2AService"]
-RESUMED = ("SubscribeToTask", "TaskSubscription")
-"""With Last-Event-ID; the second is A2A 0.3's."""
 GONE = 499
 
 
 class GrpcDoor:
-    """root: the agent of requests without a tenant."""
+    """Serves one protobuf service. Calls without a tenant are for the agent `root`, if there is one."""
 
-    name = SERVICE.full_name
+    service = SERVICE
+    messages: Any = pb
+    """The module with the service's messages."""
     names_agent = "tenant"
-    """What a request says which agent with."""
+    """The field or metadata key that names the agent."""
 
-    def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None, calls: Calls) -> None:
+    def __init__(self, context: Context, guard: Guard, counts: RequestCounts, root: str, calls: Calls) -> None:
         self.context = context
         self.guard = guard
-        self.requests = requests
+        self.counts = counts
         self.root = root
         self.calls = calls
-        self.engine = context.engine
-        self.access = context.access
+        self.starts = BatchedStarts()
 
-    def service(self) -> grpc.GenericRpcHandler:
-        operations = Operations(self.context)
-        unary: dict[str, Operation] = {
-            "SendMessage": BatchedStarts().taken_by(operations.send),
-            "GetTask": operations.get,
-            "ListTasks": operations.list_tasks,
-            "CancelTask": operations.cancel,
-            "CreateTaskPushNotificationConfig": operations.create_config,
-            "GetTaskPushNotificationConfig": operations.get_config,
-            "ListTaskPushNotificationConfigs": operations.list_configs,
-            "DeleteTaskPushNotificationConfig": operations.delete_config,
-            "GetExtendedAgentCard": operations.extended_card,
-        }
-        streams: dict[str, Opening] = {
-            "SendStreamingMessage": operations.send_streaming,
-            "SubscribeToTask": operations.subscribe,
-        }
-        kinds = {method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods}
-        return self._handlers(kinds, unary, streams)
+    @property
+    def name(self) -> str:
+        full_name: str = self.service.full_name
+        return full_name
 
-    def _handlers(
-        self, kinds: dict[str, type[Any]], unary: dict[str, Operation], streams: dict[str, Opening]
-    ) -> grpc.GenericRpcHandler:
-        """Takes and gives bytes: what cannot be parsed is refused in our form.
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Handlers that take and give bytes, so that a message which cannot be parsed is refused in our form.
 
-        To the library all take streams: so a method begins before the request's message is there.
+        To the library all of them take streams: so a method begins before the request's message has arrived.
         """
         made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
-        for name, operation in unary.items():
-            made[name] = grpc.stream_unary_rpc_method_handler(self._unary(name, kinds[name], operation))
-        for name, opening in streams.items():
-            made[name] = grpc.stream_stream_rpc_method_handler(self._stream(name, kinds[name], opening))
+        for method in self.service.methods:
+            operation, kind = self.operation(method.name), getattr(self.messages, method.input_type.name)
+            if operation.streams:
+                made[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, operation, kind))
+            else:
+                made[method.name] = grpc.stream_unary_rpc_method_handler(self._unary(method.name, operation, kind))
         return grpc.method_handlers_generic_handler(self.name, made)
 
-    def _unary(self, name: str, kind: type[Any], operation: Operation) -> Any:
-        route = f"/{self.name}/{name}"
+    # What differs between the versions
+
+    def operation(self, method: str) -> Operation:
+        return BY_NAME[method]
+
+    def agent_of(self, head: RequestHead, params: Any) -> str:
+        return params.tenant or self.root
+
+    def check_version(self, head: RequestHead) -> None:
+        speaks_1_0(head)
+
+    async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
+        """Carry out a unary operation: the response's bytes, and whether the message had been received before."""
+        request = self._request(call, operation, params)
+        if operation.name == "SendMessage":
+            result = await self.starts.begin(unary(operation), call, request)
+        else:
+            result = await unary(operation)(call, request)
+        if isinstance(result, SendResult):
+            return _sent(pb.SendMessageResponse, result), result.replayed
+        if operation.name == "ListTasks":
+            return page_of(result), False
+        return b"" if operation.response is None else wire(RESPONSES[operation.name], result), False
+
+    async def open(self, call: Call, method: str, operation: Operation, params: Any) -> TaskStream:
+        return await opening(operation)(call, self._request(call, operation, params))
+
+    async def first(self, operation: Operation, stream: OpenStream) -> bytes:
+        """Encode the opening of a stream."""
+        return _sent(pb.StreamResponse, stream.opening)
+
+    async def events(self, operation: Operation, stream: OpenStream, frames: list[StreamFrame]) -> list[bytes]:
+        """Encode a batch of events."""
+        return _shared_responses(stream.live, frames)
+
+    async def refuse(self, context: Servicer, error: A2AError) -> None:
+        await abort(context, error, error.message)
+
+    # What does not
+
+    def _unary(self, method: str, operation: Operation, kind: type[Message]) -> Any:
+        route = f"/{self.name}/{method}"
 
         async def serve(_: Any, context: Servicer) -> bytes:
             head = head_of(context, route)
             status = GONE
             try:
-                await self._meet(head)
+                principal = await self._caller(head)
                 params = parse(kind, await received(context, self.calls.head_s))
-                call = await self._admit(head, self._agent(head, params))
-                answer = await operation(call, params)
-                said = _said(call)
-                if said:
-                    await context.send_initial_metadata(said)
+                call = await self._admit(head, principal, params)
+                response, replayed = await self.carry_out(call, method, operation, params)
+                metadata = _metadata(head, None, replayed=replayed)
+                if metadata:
+                    await context.send_initial_metadata(metadata)
                 status = 200
-                return answer
+                return response
             except CLIENT_GONE:
                 raise
             except Exception as error:
-                refused = ours(error, head)
+                refused = known(error, head)
                 status = refused.http
             finally:
-                self.requests.count(route, "POST", status)
-            await self._refuse(context, refused)
+                self.counts.count(route, "POST", status)
+            await self.refuse(context, refused)
             return b""
 
         return serve
 
-    def _stream(self, name: str, kind: type[Any], opening: Opening) -> Any:
-        route = f"/{self.name}/{name}"
+    def _stream(self, method: str, operation: Operation, kind: type[Message]) -> Any:
+        route = f"/{self.name}/{method}"
 
         async def serve(_: Any, context: Servicer) -> None:
             head = head_of(context, route)
             status = GONE
             try:
-                await self._meet(head)
+                principal = await self._caller(head)
                 params = parse(kind, await received(context, self.calls.head_s))
-                call = await self._admit(head, self._agent(head, params))
-                if name in RESUMED:
-                    call.last_event_id = last_event_id(head)
-                else:
-                    refuse_resume(head)
-                async with self.calls.reading(call.principal) as reader, aclosing(opening(call, params)) as responses:
-                    async for response in responses:
-                        reader.is_written_to()
-                        if status == GONE:
-                            await context.send_initial_metadata(_said(call))
-                            status = 200
-                        await context.write(response)
-                        reader.has_read()
+                call = await self._admit(head, principal, params)
+                async with (
+                    self.calls.reading(call.principal) as reader,
+                    call.stream(self.open(call, method, operation, params)) as stream,
+                ):
+                    first = await self.first(operation, stream)
+                    position = None if stream.follower is None else stream.follower.position
+                    await context.send_initial_metadata(_metadata(head, position, replayed=stream.opening.replayed))
+                    status = 200
+                    reader.is_written_to()
+                    await context.write(first)
+                    reader.has_read()
+                    while (frames := await stream.batch()) is not None:
+                        for response in await self.events(operation, stream, frames) if frames else ():
+                            reader.is_written_to()
+                            await context.write(response)
+                            reader.has_read()
+                    interruption = stream.interruption()
+                    if interruption is not None:
+                        raise interruption
                 return
             except CLIENT_GONE:
                 raise
             except Exception as error:
-                refused = ours(error, head)
+                refused = known(error, head)
                 status = status if status == 200 else refused.http
             finally:
-                self.requests.count(route, "POST", status)
-            await self._refuse(context, refused)
+                self.counts.count(route, "POST", status)
+            await self.refuse(context, refused)
 
         return serve
 
-    def _agent(self, head: RequestHead, params: Any) -> str | None:
-        return params.tenant or self.root
-
-    def _check_version(self, version: str) -> None:
-        require_version(version)
-
-    async def _refuse(self, context: Servicer, error: A2AError) -> None:
-        await abort(context, error, error.message)
-
-    async def _meet(self, head: RequestHead) -> None:
-        """Only of those who may call anybody here is a message read, and only they are given a place."""
-        if self.access.open:
+    async def _caller(self, head: RequestHead) -> Principal:
+        """Only the message of a caller who is known is read, and only such a caller is given a place."""
+        if self.context.access.open:
             self.guard.check_near(head)
-        await self.access.for_anyone(head)
+        principal = await self.context.admission.caller(head, A2A)
         self.calls.begin()
+        return principal
 
-    async def _admit(self, head: RequestHead, agent: str | None) -> SdkCall:
-        """Who may call this agent, in the version that is spoken here."""
-        profile = self._profile(agent)
-        principal = await self.access.for_agent(head, profile)
-        meter = self.engine.meter
-        if not meter.idle:
-            meter.check_rate("a2a", principal.name, "", profile.id)
-        self._check_version(head.header(b"a2a-version").strip())
-        negotiate_extensions(head, profile, self.engine.tenancy)
-        return SdkCall(head, profile.id, principal, self.context.url)
+    async def _admit(self, head: RequestHead, principal: Principal, params: Any) -> Call:
+        agent = self.agent_of(head, params)
+        if not agent:
+            raise InvalidParams(
+                f"{self.names_agent}: name the agent; no agent of this host answers without it",
+                field=self.names_agent,
+            )
+        return await self.context.admission.agent(self.context, head, principal, agent, self.check_version)
 
-    def _profile(self, agent: str | None) -> Profile:
-        queue = None if agent is None else self.engine.runner.queues.get(agent)
-        if queue is not None:
-            return queue.hosted.profile
-        if agent is None:
-            said = f"{self.names_agent}: name the agent; this host has none that answers without"
-            raise InvalidParams(said, field=self.names_agent)
-        raise AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists those there are")
+    def _request(self, call: Call, operation: Operation, params: Any) -> Any:
+        check_tenant(call.agent, params.tenant)
+        return read(operation.request, params)
+
+
+RESPONSES: dict[str, type[Message]] = {
+    method.name: getattr(pb, method.output_type.name)
+    for method in SERVICE.methods
+    if method.output_type.name != "Empty"
+}
+
+
+def _sent(kind: type[Message], result: SendResult) -> bytes:
+    if result.task is not None:
+        return within(kind, "task", wire(pb.Task, result.task))
+    return within(kind, "message", wire(pb.Message, result.message or b"{}"))
+
+
+_responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyDictionary()
+"""The last responses of each task: a thousand readers at the same position are given the same ones."""
+
+
+def _shared_responses(live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
+    first, last = frames[0].seq, frames[-1].seq
+    found = _responses.get(live)
+    if found is None or found[:2] != (first, last):
+        found = _responses[live] = (first, last, [wire(pb.StreamResponse, frame.data) for frame in frames])
+    return found[2]
 
 
 def head_of(context: Servicer, route: str) -> RequestHead:
@@ -196,7 +237,7 @@ def head_of(context: Servicer, route: str) -> RequestHead:
 
 @lru_cache(1024)
 def _address(peer: str) -> str | None:
-    """ipv4:127.0.0.1:4711, ipv6:%5B::1%5D:4711"""
+    """Parse ipv4:127.0.0.1:4711 and ipv6:%5B::1%5D:4711."""
     family, _, place = unquote(peer).partition(":")
     return place.rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else None
 
@@ -209,13 +250,13 @@ def _certified(pem: bytes) -> Peer | None:
         return None
 
 
-def _said(call: SdkCall) -> Metadata:
-    """What HTTP says in headers."""
-    said: Metadata = []
-    if call.position is not None:
-        said.append(("last-event-id", str(call.position)))
-    if call.replayed:
-        said.append(("idempotent-replayed", "true"))
-    if call.head.extensions:
-        said.append(("a2a-extensions", ", ".join(call.head.extensions)))
-    return said
+def _metadata(head: RequestHead, position: int | None, *, replayed: bool) -> Metadata:
+    """What HTTP puts into headers."""
+    found: Metadata = []
+    if position is not None:
+        found.append(("last-event-id", str(position)))
+    if replayed:
+        found.append(("idempotent-replayed", "true"))
+    if head.extensions:
+        found.append(("a2a-extensions", ", ".join(head.extensions)))
+    return found

@@ -1,64 +1,59 @@
-"""Lets messages that come close together begin together.
+"""Lets messages that arrive close together begin together.
 
-gRPC's library gives the event loop one call at a time. HTTP's come many in one turn of it, share its wake-ups and
-commit in one group; so do these. What that saves is in docs/adr/0015-grpc.md.
+gRPC's library gives the event loop one call at a time. HTTP's calls come many in one turn of the loop, share its
+wake-ups and commit in one group; so do these. What that saves is in docs/adr/0015-grpc.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from roost.doors.sdk import SdkCall
+from roost.doors.admission import Call
+from roost.doors.operations import Unary
+from roost.engine.responses import SendResult
 
-Operation = Callable[[SdkCall, Any], Awaitable[bytes]]
-
-A_TURN_S = 0.005
+WINDOW_S = 0.005
 FEW = 4
 """Fewer calls than these gain nothing by waiting for each other."""
 
 
 class BatchedStarts:
-    """The first goes at once; those that come within `A_TURN_S` go when it is over, and the next turn begins."""
+    """The first call begins at once. Those that come within WINDOW_S begin at its end, and the next window opens."""
 
     def __init__(self) -> None:
         self.running = False
         self.waiting: list[asyncio.Future[None]] = []
         self.under_way = 0
-        self.most = 0
-        """Under way at the same time, in this turn."""
-        self.crowd = 0
-        """In the turn before."""
+        self.peak = 0
+        """The most calls under way at the same time in this window."""
+        self.last_peak = 0
 
-    def taken_by(self, operation: Operation) -> Operation:
-        async def begun(call: SdkCall, params: Any) -> bytes:
-            self.under_way += 1
-            self.most = max(self.most, self.under_way)
-            try:
-                await self._turn()
-                return await operation(call, params)
-            finally:
-                self.under_way -= 1
+    async def begin(self, operation: Unary, call: Call, request: Any) -> SendResult | bytes:
+        self.under_way += 1
+        self.peak = max(self.peak, self.under_way)
+        try:
+            await self._wait()
+            return await operation(call, request)
+        finally:
+            self.under_way -= 1
 
-        return begun
-
-    async def _turn(self) -> None:
+    async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         if not self.running:
             self.running = True
-            loop.call_later(A_TURN_S, self._over)
-        elif max(self.crowd, self.most) > FEW:
-            turn: asyncio.Future[None] = loop.create_future()
-            self.waiting.append(turn)
-            await turn
+            loop.call_later(WINDOW_S, self._close_window)
+        elif max(self.last_peak, self.peak) > FEW:
+            start: asyncio.Future[None] = loop.create_future()
+            self.waiting.append(start)
+            await start
 
-    def _over(self) -> None:
+    def _close_window(self) -> None:
         begun, self.waiting = self.waiting, []
-        self.crowd, self.most = self.most, self.under_way
+        self.last_peak, self.peak = self.peak, self.under_way
         self.running = bool(begun)
         if begun:
-            asyncio.get_running_loop().call_later(A_TURN_S, self._over)
-        for turn in begun:
-            if not turn.done():
-                turn.set_result(None)
+            asyncio.get_running_loop().call_later(WINDOW_S, self._close_window)
+        for start in begun:
+            if not start.done():
+                start.set_result(None)

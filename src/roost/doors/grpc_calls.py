@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from roost.doors.connection_stats import REFUSED
+from roost.doors.counters import REFUSED
 from roost.doors.grpc_errors import Servicer, abort
 from roost.identity.principal import Principal
 from roost.identity.token_cache import TokenCache

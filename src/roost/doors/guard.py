@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from roost.addresses import is_loopback
-from roost.doors.http import Request, RequestHead, Response
+from roost.doors.http import Connection, Request, RequestHead, Response
 from roost.engine.hosted import Profile
 from roost.engine.tenancy import ENFORCED
-from roost.fleet.cards import extensions_of
+from roost.fleet.cards import host_extensions
 from roost.protocol.errors import (
     ContentTypeNotSupported,
     ExtensionSupportRequired,
@@ -55,10 +55,12 @@ class Guard:
         self.origins = frozenset(origin.lower() for origin in origins)
         self.known: set[bytes] = set()
 
-    def check(self, request: Request, *, is_open: bool) -> None:
+    def check(self, request: Connection, *, is_open: bool) -> None:
         headers = request.headers
         if self.origins:
-            request.answer_headers.append((b"vary", b"origin"))  # what a cache has for a program lacks a page's headers
+            request.response_headers.append(
+                (b"vary", b"origin")
+            )  # what a cache has for a program lacks a page's headers
         if b"origin" in headers:
             self._check_origin(request, headers[b"origin"], headers.get(b"host", b""))
         if is_open:
@@ -107,10 +109,10 @@ class Guard:
         if len(self.known) < KNOWN_HOSTS:
             self.known.add(host)
 
-    def _check_origin(self, request: Request, origin: bytes, host: bytes) -> None:
+    def _check_origin(self, request: Connection, origin: bytes, host: bytes) -> None:
         text = origin.decode("latin-1").lower()
         if text in self.origins:
-            request.answer_headers += [
+            request.response_headers += [
                 (b"access-control-allow-origin", origin),
                 (b"access-control-expose-headers", EXPOSED_HEADERS),
             ]
@@ -132,18 +134,14 @@ class Guard:
         return any(address in network for network in self.trusted)
 
 
-def check_version(request: Request) -> None:
-    require_version(version_of(request))
-
-
-def version_of(request: Request) -> str:
-    """A2A-Version by header or query; absent means 0.3, as the specification says."""
-    version = request.header(b"a2a-version").strip()
-    if version or b"A2A-Version" not in request.scope.get("query_string", b""):
+def version_of(head: RequestHead) -> str:
+    """Return the A2A-Version of the header or the query. Its absence means 0.3, as the specification says."""
+    version = head.header(b"a2a-version").strip()
+    if version or not isinstance(head, Connection) or b"A2A-Version" not in head.scope.get("query_string", b""):
         return version
     try:
-        return request.query.get("A2A-Version", "").strip()
-    except InvalidParams:  # it is refused for that
+        return head.query.get("A2A-Version", "").strip()
+    except InvalidParams:  # the request will be refused for its query
         return ""
 
 
@@ -171,22 +169,17 @@ def check_content_type(request: Request, body: bytes) -> None:
     )
 
 
-def admit(request: Request, profile: Profile, tenants: str) -> None:
-    """It speaks 1.0, and knows the extensions that it has to."""
-    check_version(request)
-    negotiate_extensions(request, profile, tenants)
-
-
-def negotiate_extensions(request: RequestHead, profile: Profile, tenants: str) -> None:
-    """Activate what the client asks for and the agent has; refuse if a required one is missing."""
-    asked = [uri for name in EXTENSIONS if name in request.headers for uri in request.header_list(name)]
-    if not asked and not profile.extensions and tenants != ENFORCED:
+def negotiate_extensions(head: RequestHead, profile: Profile | None, tenants: str) -> None:
+    """Activate the extensions that the client asks for and the agent has. Raise if a required one is missing."""
+    asked = [uri for name in EXTENSIONS if name in head.headers for uri in head.header_list(name)]
+    own = [] if profile is None else profile.extensions
+    if not asked and not own and tenants != ENFORCED:
         return
     wanted = {uri.lower() for uri in asked}
-    declared = extensions_of(profile, tenants)
-    request.extensions = [extension.uri for extension in declared if extension.uri.lower() in wanted]
+    declared = [*host_extensions(tenants), *own]
+    head.extensions = [extension.uri for extension in declared if extension.uri.lower() in wanted]
     for extension in declared:
-        if extension.required and extension.uri not in request.extensions:
+        if extension.required and extension.uri not in head.extensions:
             raise ExtensionSupportRequired(
                 f"This agent requires the extension {extension.uri}: name it in A2A-Extensions",
                 metadata={"extension": extension.uri},

@@ -1,4 +1,4 @@
-"""HTTP as the doors see it: a request that has been read, and the ways to answer."""
+"""HTTP and WebSocket as the doors see them: a request, a connection, and the ways to answer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 REPLAYED = (b"idempotent-replayed", b"true")
-"""The message had been here before: this is the answer that it had then."""
+"""Says that the message was received before and that this is the response it had then."""
 MAX_QUERY = 16 * 1024
+MAX_REASON = 123
+"""Bytes of the reason in a WebSocket close frame (RFC 6455)."""
 NOT_KEPT: Headers = [(b"cache-control", b"no-store")]
-"""What is somebody's own is in no cache."""
+"""Responses for one caller must not be stored by caches."""
 
 
 class ClientGone(Exception):
@@ -28,47 +30,62 @@ class ClientGone(Exception):
 
 
 class RequestHead:
-    """What a request says of itself before its body, at whichever door: its headers, and who is at the other end."""
+    """The part of a request that is known before its body, at any door: its headers and its sender."""
 
     __slots__ = ("client", "extensions", "fields", "headers", "method", "peer", "route")
 
     def __init__(self, method: str, route: str, fields: Headers, client: str | None, peer: Peer | None) -> None:
         self.method = method
         self.route = route
-        """The route's template, for metrics."""
+        """The template of the route, for metrics and logs."""
         self.fields = fields
-        """The headers as they came: one may be there twice."""
+        """The headers as received. A name may occur more than once."""
         self.headers: dict[bytes, bytes] = dict(fields)
         self.client = client
-        """The address of the other end; None on a Unix socket."""
+        """The address of the sender; None on a Unix socket."""
         self.peer = peer
         self.extensions: list[str] = []
-        """URIs that the client asked for and the agent has: echoed in the answer."""
+        """URIs of the extensions that this request activates. Only Admission writes this; the response echoes it."""
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
     def header_list(self, name: bytes) -> list[str]:
-        """All values of a header that may be repeated or comma separated."""
+        """Return all values of a header that may be repeated or comma separated."""
         values = [value for key, value in self.fields if key == name]
         return [item.strip() for value in values for item in value.decode("latin-1").split(",") if item.strip()]
 
 
-class Request(RequestHead):
-    __slots__ = ("answer_headers", "path", "receive", "scope", "send", "status")
+class Place(NamedTuple):
+    """The agent that a path belongs to, and the rest of the path."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, common: Headers = []) -> None:  # noqa: B006
+    agent: str
+    """Empty where the path belongs to no agent."""
+    below: str
+    """The path below the agent's base path."""
+    prefix: str
+    """The template of that base path; empty for the agent that the root path serves."""
+
+
+class Connection(RequestHead):
+    """What HTTP requests and WebSocket connections have in common."""
+
+    __slots__ = ("path", "place", "receive", "response_headers", "scope", "send", "status")
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, path: str, place: Place, common: Headers, method: str
+    ) -> None:
         client = scope.get("client")
-        super().__init__(
-            scope["method"], "unmatched", scope["headers"], client[0] if client else None, scope.get("roost.peer")
-        )
+        super().__init__(method, "unmatched", scope["headers"], client[0] if client else None, scope.get("roost.peer"))
         self.scope = scope
         self.receive = receive
         self.send = send
         self.path = path
-        self.answer_headers: Headers = list(common)
+        self.place = place
+        self.response_headers: Headers = list(common)
+        """Headers that every response to this request carries, whichever it is."""
         self.status = 0
-        """Of the answer; once it has begun no error can be sent any more."""
+        """The status of the response. Once it is set, no error can be sent any more."""
 
     @property
     def query(self) -> dict[str, str]:
@@ -81,6 +98,12 @@ class Request(RequestHead):
             return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=64))
         except ValueError as error:
             raise InvalidParams(f"the query cannot be read: {error}", field="query") from None
+
+
+class Request(Connection):
+    """An HTTP request."""
+
+    __slots__ = ()
 
     async def body(self, limit: int) -> bytes:
         length = self.headers.get(b"content-length")
@@ -101,6 +124,63 @@ class Request(RequestHead):
             pieces.append(piece)
 
 
+class WebSocket(Connection):
+    """A WebSocket connection. `status` is 101 once it has been accepted."""
+
+    __slots__ = ("_ended",)
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, path: str, place: Place, common: Headers, method: str
+    ) -> None:
+        super().__init__(scope, receive, send, path, place, common, method)
+        self._ended = False
+
+    async def accept(self, subprotocol: str | None = None) -> None:
+        message = await self.receive()
+        if message["type"] != "websocket.connect":
+            raise ClientGone
+        self.status = 101
+        headers = list(self.response_headers)
+        await self.send({"type": "websocket.accept", "subprotocol": subprotocol, "headers": headers})
+
+    async def read(self) -> str | bytes:
+        """Return the next message of the client. Raise ClientGone when the connection has ended."""
+        message = await self.receive()
+        if message["type"] == "websocket.disconnect":
+            self._ended = True
+            raise ClientGone
+        text: str | None = message.get("text")
+        return message["bytes"] if text is None else text
+
+    async def write(self, message: str | bytes) -> None:
+        if self._ended:
+            raise ClientGone
+        key = "text" if isinstance(message, str) else "bytes"
+        try:
+            await self.send({"type": "websocket.send", key: message})
+        except OSError:
+            self._ended = True
+            raise ClientGone from None
+
+    async def deny(self, response: Response) -> None:
+        """Refuse the handshake with an HTTP response."""
+        self._ended = True
+        self.status = response.status
+        headers = [*response.headers, *self.response_headers, (b"content-type", response.content_type)]
+        if "websocket.http.response" in self.scope.get("extensions", {}):
+            start = {"type": "websocket.http.response.start", "status": response.status, "headers": headers}
+            await self.send(start)
+            await self.send({"type": "websocket.http.response.body", "body": response.body})
+        else:
+            await self.send({"type": "websocket.close"})
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        if not self._ended:
+            self._ended = True
+            cut = reason.encode()[:MAX_REASON].decode(errors="ignore")
+            await self.send({"type": "websocket.close", "code": code, "reason": cut})
+
+
 class Response(NamedTuple):
     status: int
     body: bytes
@@ -109,19 +189,25 @@ class Response(NamedTuple):
 
 
 async def respond(request: Request, response: Response) -> None:
-    headers: Headers = [*(response.headers or NOT_KEPT), *request.answer_headers]
-    if response.status not in (204, 304):  # there the length would be that of the whole card
+    headers: Headers = [*(response.headers or NOT_KEPT), *request.response_headers]
+    if response.status not in (204, 304):  # their length would be that of a body which is not sent
         headers += [(b"content-type", response.content_type), (b"content-length", b"%d" % len(response.body))]
-    if request.extensions:
-        headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
+    headers += activated(request)
     request.status = response.status
     await request.send({"type": "http.response.start", "status": response.status, "headers": headers})
     body = b"" if request.method == "HEAD" else response.body
     await request.send({"type": "http.response.body", "body": body})
 
 
-def preferred_json(request: Request) -> bytes:
-    """application/a2a+json unless the client prefers application/json."""
+def activated(request: RequestHead) -> Headers:
+    """The header that names the activated extensions, if there are any."""
+    if not request.extensions:
+        return []
+    return [(b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace"))]
+
+
+def preferred_json(request: RequestHead) -> bytes:
+    """Return application/a2a+json unless the client prefers application/json."""
     accept = request.headers.get(b"accept")
     if accept is None or JSON not in accept:
         return A2A_JSON

@@ -1,11 +1,24 @@
-"""GET /: what is here and what to type next, as a page for a browser and as JSON for programs."""
+"""The host's own pages: the index for people and programs, the directory, the catalog and the OpenAPI document."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
+from roost.doors import openapi
+from roost.doors import openapi_schemas as schemas
+from roost.doors.catalog import CATALOG_PATH, MEDIA_TYPE, catalog
+from roost.doors.context import Context
+from roost.doors.door import KNOWN, Door, Route, require_method
+from roost.doors.errors import rest_error, rpc_error
+from roost.doors.http import NOT_KEPT, Connection, Headers, Request, Response, respond
+from roost.doors.jsonrpc import NO_ID
+from roost.doors.openapi_components import JSON
+from roost.doors.openapi_doors import page
 from roost.engine.hosted import Profile
+from roost.fleet import cards
 from roost.protocol.codec import encode
+from roost.protocol.errors import A2AError
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -72,3 +85,97 @@ def index_page(profiles: list[Profile], base: str) -> bytes:
     )
     count = "1 agent" if len(profiles) == 1 else f"{len(profiles)} agents"
     return _PAGE.format(base=escape(base), count=count, agents=agents).encode()
+
+
+class HostDoor(Door):
+    """Serves what belongs to the host as a whole. `doors` are the others, which the OpenAPI document describes too."""
+
+    def __init__(self, context: Context, doors: Sequence[Door], *, version: str, root: str) -> None:
+        self.context = context
+        self.doors = doors
+        self.version = version
+        self.root = root
+        self._known_routes: tuple[Route, ...] = ()
+        self.pages = {
+            "/": self._index,
+            "/agents": self._directory,
+            "/agents/": self._directory,
+            "/openapi.json": self._openapi,
+            CATALOG_PATH: self._catalog,
+        }
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route(
+                "GET",
+                "/",
+                "The agents with commands to copy, as a page or as JSON",
+                KNOWN,
+                page("GetIndex", {JSON: schemas.Index, "text/html": None}),
+            ),
+            Route(
+                "GET",
+                "/agents/",
+                "The directory of the fleet",
+                KNOWN,
+                page("GetDirectory", {JSON: schemas.DirectoryResponse}),
+            ),
+            Route(
+                "GET",
+                "/openapi.json",
+                "Everything that this host serves, as an OpenAPI 3.1 document",
+                KNOWN,
+                page("GetOpenAPI", {JSON: None}),
+            ),
+            Route(
+                "GET",
+                CATALOG_PATH,
+                "The agents that the caller may use, as an AI Catalog",
+                KNOWN,
+                page("GetCatalog", {MEDIA_TYPE: schemas.Catalog}, "304"),
+            ),
+        ]
+
+    def claims(self, request: Request) -> bool:
+        return request.path in self.pages and not (request.path == "/" and request.method == "POST" and self.root)
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        is_rpc = request.path == "/" and request.method == "POST"
+        return rpc_error(error, NO_ID) if is_rpc else rest_error(request, error)
+
+    async def serve(self, request: Request) -> None:
+        request.route = request.path
+        require_method(request, "GET")
+        await respond(request, await self.pages[request.path](request))
+
+    async def _callable(self, request: Request) -> list[Profile]:
+        """The agents that this caller may call."""
+        access = self.context.access
+        principal = await access.caller(request)
+        return [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]
+
+    async def _index(self, request: Request) -> Response:
+        profiles, base = await self._callable(request), self.context.base(request)
+        vary: Headers = [(b"vary", b"accept"), *NOT_KEPT]
+        if b"text/html" in request.headers.get(b"accept", b""):
+            policy = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+            headers = [*vary, (b"content-security-policy", policy)]
+            return Response(200, index_page(profiles, base), b"text/html; charset=utf-8", headers)
+        return Response(200, index_json(profiles, base), headers=vary)
+
+    async def _directory(self, request: Request) -> Response:
+        base, terms = self.context.base(request), self.context.cards.terms
+        return Response(200, cards.directory(await self._callable(request), base, terms))
+
+    async def _catalog(self, request: Request) -> Response:
+        return catalog(request, await self._callable(request), self.context.base(request))
+
+    async def _openapi(self, request: Request) -> Response:
+        await self.context.access.caller(request)
+        demands = openapi.demands_of(self.context.access, self.context.cards.terms.openid_url)
+        return Response(200, openapi.document(self.context.base(request), self.version, demands, self._routes()))
+
+    def _routes(self) -> tuple[Route, ...]:
+        if not self._known_routes:
+            self._known_routes = tuple(route for door in (self, *self.doors) for route in door.routes())
+        return self._known_routes

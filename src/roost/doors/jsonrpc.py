@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from roost.doors.errors import known, rpc_error
-from roost.doors.guard import check_content_type, check_version, negotiate_extensions
-from roost.doors.http import REPLAYED, ClientGone, Response, respond
-from roost.doors.rest import (
-    Call,
-    extended_card_of,
-    last_event_id,
-    refuse_resume,
-    same_agent,
-    serve_stream,
-)
-from roost.engine import push_configs
+from roost.doors.admission import A2A, Call, speaks_1_0
+from roost.doors.context import Context
+from roost.doors.door import AGENT, CALLER, Door, Route
+from roost.doors.errors import known, rest_error, rpc_error
+from roost.doors.guard import check_content_type
+from roost.doors.http import REPLAYED, ClientGone, Connection, Place, Request, Response, respond
+from roost.doors.openapi_doors import json_rpc
+from roost.doors.operations import check_tenant, opening, unary
+from roost.doors.sse import JSONForm, send_events
+from roost.engine.responses import SendResult
 from roost.protocol.codec import check_cost, decode, decoder, invalid
 from roost.protocol.errors import (
+    A2AError,
     InvalidRequest,
+    MethodNotAllowed,
     MethodNotFound,
     ParseError,
 )
-from roost.protocol.types import (
-    CancelTaskRequest,
-    DeleteTaskPushNotificationConfigRequest,
-    GetExtendedAgentCardRequest,
-    GetTaskPushNotificationConfigRequest,
-    GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest,
-    ListTasksRequest,
-    SendMessageRequest,
-    SubscribeToTaskRequest,
-    TaskPushNotificationConfig,
-)
+from roost.protocol.operations import BY_NAME, Operation
 
-Method = Callable[[Call, Any, bytes], Awaitable[None]]
+CARD_HINT = "This is the JSON-RPC path: POST to it. The card is at /.well-known/agent-card.json"
+NO_ID = Raw(b"null")
+MAX_ID = 1024
+"""The longest id in bytes. Every event of a stream repeats it."""
 
 
 class Envelope(Struct):
@@ -50,42 +41,103 @@ class Envelope(Struct):
     params: Raw | UnsetType = UNSET
 
 
-NO_ID = Raw(b"null")
-MAX_ID = 1024
-"""Every frame of a stream repeats the id."""
+class _OnlyId(Struct):
+    """Reads the id of a request that is otherwise not one."""
+
+    id: Raw | UnsetType = UNSET
 
 
-async def serve(call: Call) -> None:
-    """Every error, from bad JSON on, is answered in JSON-RPC's form, with the request's id where it has one."""
-    request = call.request
+class BadEnvelope(Exception):
+    """The body is not a JSON-RPC request. `request_id` is its id, as far as it can be read."""
+
+    def __init__(self, error: A2AError, request_id: Raw) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.request_id = request_id
+
+
+def is_rpc_path(place: Place) -> bool:
+    """The agent's base path, with or without its tenant."""
+    return bool(place.agent) and (place.below in ("", "/") or place.below == f"/{place.agent}")
+
+
+class JSONRPCDoor(Door):
+    """Claims the base path of every agent. Requests of A2A 0.3 have been claimed before."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def routes(self) -> Sequence[Route]:
+        return [Route("POST", AGENT, "Call any operation by JSON-RPC", CALLER, json_rpc)]
+
+    def claims(self, request: Request) -> bool:
+        return is_rpc_path(request.place)
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return rpc_error(error, NO_ID) if request.method == "POST" else rest_error(request, error)
+
+    async def serve(self, request: Request) -> None:
+        await serve_rpc(self.context, request, _serve)
+
+
+RPCHandler = Callable[[Call, Request, Envelope, bytes], Awaitable[None]]
+
+
+async def serve_rpc(context: Context, request: Request, serve: RPCHandler) -> None:
+    """Admit and read a JSON-RPC request of any version. Errors carry the request's id as soon as it is known."""
+    place = request.place
+    request.route = place.prefix + "/"
+    admission = context.admission
+    principal = await admission.caller(request, A2A, context.agents.profile(place.agent))
+    call = await admission.agent(context, request, principal, place.agent, None)
+    if request.method != "POST":
+        raise MethodNotAllowed(CARD_HINT, metadata={"allow": "POST"})
     request_id = NO_ID
     try:
-        body = await request.body(call.context.max_body)
+        body = await request.body(context.max_body)
         check_content_type(request, body)
         envelope = envelope_of(body)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
-        check_version(request)
-        engine = call.context.engine
-        negotiate_extensions(request, engine.queue_of(call.agent).hosted.profile, engine.tenancy)
-        found = METHODS.get(envelope.method)
-        if found is None:
-            is_old = envelope.method.startswith(("message/", "tasks/", "agent/"))
-            hint = " in A2A 1.0: it is one of 0.3, for which A2A-Version is 0.3 or absent" if is_old else ""
-            raise MethodNotFound(
-                f"Method {envelope.method[:80]!r} does not exist{hint}; A2A 1.0 has {', '.join(METHODS)}"
-            )
-        request.route = f"{request.route} {envelope.method}"
-        kind, method = found
-        params = decode(kind, bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}")
-        same_agent(call.agent, call.path.get("tenant", ""))
-        same_agent(call.agent, params.tenant)
-        await method(call, params, bytes(request_id))
+        await serve(call, request, envelope, bytes(request_id))
     except ClientGone:
         raise
+    except BadEnvelope as bad:
+        await respond(request, rpc_error(bad.error, bad.request_id))
     except (Exception, asyncio.CancelledError) as error:
         if request.status:
             raise
         await respond(request, rpc_error(known(error, request), request_id))
+
+
+async def _serve(call: Call, request: Request, envelope: Envelope, request_id: bytes) -> None:
+    call.context.admission.negotiate(call, speaks_1_0)
+    operation = _operation(envelope.method)
+    request.route = f"{request.route} {operation.name}"
+    params = decode(operation.request, params_of(envelope))
+    check_tenant(call.agent, params.tenant)
+    if operation.streams:
+        async with call.stream(opening(operation)(call, params)) as stream:
+            await send_events(request, stream, JSONForm(b'{"jsonrpc":"2.0","id":%b,"result":' % request_id, b"}"))
+        return
+    result = await unary(operation)(call, params)
+    if isinstance(result, SendResult):
+        if result.replayed:
+            request.response_headers.append(REPLAYED)
+        result = result.json()
+    await respond(request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)))
+
+
+def _operation(method: str) -> Operation:
+    operation = BY_NAME.get(method)
+    if operation is None:
+        is_old = method.startswith(("message/", "tasks/", "agent/"))
+        hint = " in A2A 1.0: it is one of 0.3, for which A2A-Version is 0.3 or absent" if is_old else ""
+        raise MethodNotFound(f"Method {method[:80]!r} does not exist{hint}; A2A 1.0 has {', '.join(BY_NAME)}")
+    return operation
+
+
+def params_of(envelope: Envelope) -> bytes:
+    return bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}"
 
 
 def envelope_of(body: bytes) -> Envelope:
@@ -96,14 +148,27 @@ def envelope_of(body: bytes) -> Envelope:
         if body.lstrip()[:1] == b"[":
             raise InvalidRequest("Not a JSON-RPC 2.0 request: batches are not part of A2A") from None
         wrong = invalid(error)
-        raise InvalidRequest(f"Not a JSON-RPC 2.0 request: {wrong.message}", field=wrong.field) from None
+        refused = InvalidRequest(f"Not a JSON-RPC 2.0 request: {wrong.message}", field=wrong.field)
+        raise BadEnvelope(refused, _readable_id(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ParseError(f"Invalid JSON payload: {error}") from None
-    if envelope.jsonrpc != "2.0":
-        raise InvalidRequest('jsonrpc must be "2.0"', field="jsonrpc")
     if isinstance(envelope.id, Raw):
         _check_id(bytes(envelope.id))
+    if envelope.jsonrpc != "2.0":
+        raise BadEnvelope(InvalidRequest('jsonrpc must be "2.0"', field="jsonrpc"), _readable_id(body))
     return envelope
+
+
+def _readable_id(body: bytes) -> Raw:
+    """The id of a request that is refused for something else, or null where there is none that can be repeated."""
+    try:
+        found = decoder(_OnlyId)(body).id
+        if isinstance(found, Raw):
+            _check_id(bytes(found))
+            return found
+    except (msgspec.DecodeError, UnicodeDecodeError, A2AError):
+        return NO_ID
+    return NO_ID
 
 
 def _check_id(request_id: bytes) -> None:
@@ -115,84 +180,3 @@ def _check_id(request_id: bytes) -> None:
         request_id.decode()  # msgspec does not look into what it leaves raw
     except UnicodeDecodeError as error:
         raise ParseError(f"Invalid JSON payload: id: {error}") from None
-
-
-async def _send(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
-    context = call.context
-    answer = await context.engine.send(call.principal, call.agent, params, call.request.extensions)
-    if answer.replayed:
-        call.request.answer_headers.append(REPLAYED)
-    if answer.task is not None:
-        await _ok(call, request_id, b'{"task":%b}' % answer.task)
-    else:
-        await _ok(call, request_id, b'{"message":%b}' % (answer.message or b""))
-
-
-async def _stream(call: Call, params: SendMessageRequest, request_id: bytes) -> None:
-    refuse_resume(call.request)
-    engine = call.context.engine
-    prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
-    stream = await engine.stream(call.principal, call.agent, params, call.request.extensions)
-    await serve_stream(call, stream, prefix, b"}")
-
-
-async def _get(call: Call, params: GetTaskRequest, request_id: bytes) -> None:
-    await _ok(call, request_id, await call.context.engine.get(call.principal, call.agent, params))
-
-
-async def _list(call: Call, params: ListTasksRequest, request_id: bytes) -> None:
-    await _ok(call, request_id, await call.context.engine.list_tasks(call.principal, call.agent, params))
-
-
-async def _cancel(call: Call, params: CancelTaskRequest, request_id: bytes) -> None:
-    await _ok(call, request_id, await call.context.engine.cancel(call.principal, call.agent, params))
-
-
-async def _subscribe(call: Call, params: SubscribeToTaskRequest, request_id: bytes) -> None:
-    prefix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
-    last = last_event_id(call.request)
-    stream = await call.context.engine.subscribe(call.principal, call.agent, params, last)
-    await serve_stream(call, stream, prefix, b"}")
-
-
-async def _create_push(call: Call, params: TaskPushNotificationConfig, request_id: bytes) -> None:
-    result = await push_configs.create(call.context.engine, call.principal, call.agent, params)
-    await _ok(call, request_id, result)
-
-
-async def _get_push(call: Call, params: GetTaskPushNotificationConfigRequest, request_id: bytes) -> None:
-    result = await push_configs.get(call.context.engine, call.principal, call.agent, params)
-    await _ok(call, request_id, result)
-
-
-async def _list_push(call: Call, params: ListTaskPushNotificationConfigsRequest, request_id: bytes) -> None:
-    result = await push_configs.list_configs(call.context.engine, call.principal, call.agent, params)
-    await _ok(call, request_id, result)
-
-
-async def _delete_push(call: Call, params: DeleteTaskPushNotificationConfigRequest, request_id: bytes) -> None:
-    await push_configs.delete(call.context.engine, call.principal, call.agent, params)
-    await _ok(call, request_id, b"{}")
-
-
-async def _extended_card(call: Call, params: Any, request_id: bytes) -> None:
-    await _ok(call, request_id, await extended_card_of(call))
-
-
-async def _ok(call: Call, request_id: bytes, result: bytes) -> None:
-    await respond(call.request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)))
-
-
-METHODS: dict[str, tuple[type[Any], Method]] = {
-    "SendMessage": (SendMessageRequest, _send),
-    "SendStreamingMessage": (SendMessageRequest, _stream),
-    "GetTask": (GetTaskRequest, _get),
-    "ListTasks": (ListTasksRequest, _list),
-    "CancelTask": (CancelTaskRequest, _cancel),
-    "SubscribeToTask": (SubscribeToTaskRequest, _subscribe),
-    "CreateTaskPushNotificationConfig": (TaskPushNotificationConfig, _create_push),
-    "GetTaskPushNotificationConfig": (GetTaskPushNotificationConfigRequest, _get_push),
-    "ListTaskPushNotificationConfigs": (ListTaskPushNotificationConfigsRequest, _list_push),
-    "DeleteTaskPushNotificationConfig": (DeleteTaskPushNotificationConfigRequest, _delete_push),
-    "GetExtendedAgentCard": (GetExtendedAgentCardRequest, _extended_card),
-}

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from roost.doors.admission import A2A
 from roost.doors.context import Context
+from roost.doors.door import KNOWN, Door, Route
 from roost.doors.errors import rpc_error
 from roost.doors.guard import check_content_type
-from roost.doors.http import Request, Response
+from roost.doors.http import Connection, Request, Response
 from roost.doors.jsonrpc import NO_ID
-from roost.engine.hosted import Profile
+from roost.doors.openapi_doors import mcp as describe
 from roost.protocol.codec import check_cost
 from roost.protocol.errors import A2AError, MethodNotAllowed, ParseError, RouteNotFound, Unavailable
 
@@ -32,33 +34,41 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 METHODS = ("POST", "DELETE")
-ROUTES: tuple[tuple[str, str, str], ...] = (
-    ("POST", PATH, "MCP: the agents that the caller may use, as tools"),
-    ("DELETE", PATH, "MCP: end a session"),
-)
 
 
-class MCPDoor:
+class MCPDoor(Door):
     """`sessions_here`: whoever opens a session comes back to this process; otherwise none is opened."""
 
-    def __init__(self, context: Context, profiles: Sequence[Profile], version: str, *, sessions_here: bool) -> None:
+    def __init__(self, context: Context, version: str, *, sessions_here: bool) -> None:
         self.context = context
-        self.profiles = profiles
         self.version = version
         self.sessions_here = sessions_here
         self.opening: asyncio.Task[Sessions] | None = None
         self.closing = False
 
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route("POST", PATH, "MCP: the agents that the caller may use, as tools", KNOWN, describe),
+            Route("DELETE", PATH, "MCP: end a session", KNOWN, describe),
+        ]
+
+    def claims(self, request: Request) -> bool:
+        return request.path == PATH or request.path == PATH + "/"
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        """What never reached a tool. Unlike A2A's binding, MCP answers it with an HTTP error, too."""
+        return rpc_error(error, NO_ID)._replace(status=error.http)
+
     async def serve(self, request: Request) -> None:
         request.route = PATH
         context = self.context
-        principal = await context.access.for_anyone(request)
+        principal = await context.access.caller(request)
         if find_spec("mcp") is None:
-            raise RouteNotFound("MCP needs its SDK, which this host does not have: pip install 'roost[mcp]'")
+            raise RouteNotFound("MCP needs its SDK, which this host does not have: pip install mcp")
         if request.method not in METHODS:
             raise MethodNotAllowed(
-                f"{request.method} is not for this path: POST is, and DELETE to end a session. This host sends nothing"
-                " that was not asked for",
+                f"{request.method} is not allowed on this path: use POST, or DELETE to end a session. This host sends"
+                " nothing that was not asked for",
                 metadata={"allow": ", ".join(METHODS)},
             )
         if request.method == "DELETE":
@@ -67,12 +77,12 @@ class MCPDoor:
         body = await request.body(context.max_body)
         check_content_type(request, body)
         message = _parsed(body)
-        if _is_request(message) and not context.engine.meter.idle:
-            context.engine.meter.check_rate("", principal.name, "", "")
+        if _is_request(message):
+            context.admission.count(A2A, principal)
         await (await self._opened()).serve(request, principal, body, message)
 
     def drain(self) -> None:
-        """Calls end with what they know; sessions end after them."""
+        """Let calls end with what they know. Sessions end after them."""
         self.closing = True
         if self.opening is not None and self.opening.done() and not self.opening.exception():
             self.opening.result().drain()
@@ -94,23 +104,18 @@ class MCPDoor:
 
     async def _open(self) -> Sessions:
         module = await asyncio.to_thread(importlib.import_module, "roost.doors.mcp_sessions")
-        sessions: Sessions = module.Sessions(self.context, self.profiles, self.version, stateful=self.sessions_here)
+        sessions: Sessions = module.Sessions(self.context, self.version, stateful=self.sessions_here)
         await sessions.open()
         return sessions
 
 
-def refusal(error: A2AError) -> Response:
-    """What never reached a tool. Unlike A2A's binding, MCP's answers it with an error of HTTP, too."""
-    return rpc_error(error, NO_ID)._replace(status=error.http)
-
-
 def _is_request(message: Any) -> bool:
-    """Answers and notifications belong to a request that was counted; without them it could not end."""
+    """Say whether a message is counted. Answers and notifications belong to a request that was counted before."""
     return not isinstance(message, dict) or {"id", "method"} <= message.keys()
 
 
 def _parsed(body: bytes) -> Any:
-    """What the SDK's parsers let pass and no agent could be given, such as half of a surrogate pair, ends here."""
+    """Parse a message. Refuse what the SDK's parser accepts but no agent can take, such as half a surrogate pair."""
     check_cost(body)
     try:
         return msgspec.json.decode(body)

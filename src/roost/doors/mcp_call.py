@@ -16,17 +16,13 @@ from pydantic import ValidationError
 
 from roost.doors import mcp_results as results
 from roost.doors.access import TENANT
-from roost.doors.context import Context
-from roost.doors.guard import negotiate_extensions
-from roost.doors.http import Request
+from roost.doors.admission import Call, OpenStream
 from roost.doors.mcp_arguments import AgentArguments, word
 from roost.doors.mcp_results import ANSWER, FORM
 from roost.engine import tenancy
-from roost.engine.follower import Follower
 from roost.engine.hosted import Profile
 from roost.engine.live import StreamFrame
-from roost.engine.responses import TaskStream
-from roost.identity.principal import Principal
+from roost.engine.responses import SendResult, TaskStream
 from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, InvalidParams, Unauthenticated, UnsupportedOperation
 from roost.protocol.types import (
@@ -50,35 +46,29 @@ Outcome = mcp.CallToolResult | mcp.InputRequiredResult
 PAUSED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 PROGRESS_CHARS = 500
 ANSWERS = uuid.UUID("7f0d52b2-6a0f-4f0b-9b59-0f4f1a2c9e6d")
-"""An answer that a client of 2026-07-28 sends again has the same id, and is taken once."""
+"""The namespace of the ids of answers: an answer that a client of 2026-07-28 sends again has the same id."""
 
 
 class AgentCall:
-    def __init__(
-        self,
-        context: Context,
-        asked: ServerRequestContext[Any, Any],
-        request: Request,
-        principal: Principal,
-        profile: Profile,
-    ) -> None:
-        self.context = context
-        self.engine = context.engine
-        self.asked = asked
-        self.request = request
-        self.principal = principal
+    """One call of an agent's tool, which has been admitted."""
+
+    def __init__(self, call: Call, profile: Profile, asked: ServerRequestContext[Any, Any]) -> None:
+        self.call = call
+        self.context = call.context
+        self.engine = call.context.engine
         self.profile = profile
-        self.agent = profile.id
+        self.asked = asked
+        self.principal = call.principal
+        self.agent = call.agent
         self.is_modern = asked.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.reports = "progress_token" in (asked.meta or {})
         self.given_up = False
-        """The client has cancelled it."""
+        """The client has cancelled the call."""
         self.task_id = ""
         self.beginning: asyncio.Task[TaskStream] | None = None
-        """A message on its way in; nobody has its follower yet."""
+        """A message that is being accepted; nobody follows its task yet."""
 
     async def run(self, given: AgentArguments, params: mcp.CallToolRequestParams) -> Outcome:
-        negotiate_extensions(self.request, self.profile, self.engine.tenancy)
         if params.request_state is not None:
             message = self._answer_in(params)
             if message is None:
@@ -91,12 +81,11 @@ class AgentCall:
         return await self._work(message)
 
     async def leave(self, *, cancel: bool) -> None:
-        """After the client left, or cancelled: nothing is held any more, and the task goes on or is told to end."""
+        """The client left or cancelled: hold nothing any more, and cancel the task if it wants that."""
         try:
             if self.beginning is not None:
-                self._begun(stream := await self.beginning)
-                if stream.follower is not None:
-                    self.engine.release(stream.follower)
+                async with self.call.stream(self.beginning) as stream:
+                    self._note_task(stream.opening)
             if cancel and self.task_id:
                 await self.engine.cancel(self.principal, self.agent, CancelTaskRequest(id=self.task_id))
         except A2AError as error:
@@ -113,62 +102,60 @@ class AgentCall:
     async def _send(self, message: Message, *, at_once: bool) -> mcp.CallToolResult:
         configuration = SendMessageConfiguration(history_length=0, return_immediately=at_once)
         request = SendMessageRequest(message=message, configuration=configuration)
-        answer = await self.engine.send(self.principal, self.agent, request, self.request.extensions)
+        answer = await self.engine.send(self.principal, self.agent, request, self.call.head.extensions)
         if answer.message is not None:
             return results.of_message(self.agent, decoder(Message)(answer.message))
         return results.of_task(self.agent, decoder(Task)(answer.task or b""))
 
     async def _work(self, message: Message) -> Outcome:
-        """Until the agent is done, or waits for what this client cannot give."""
-        stream = await self._begin(message)
+        """Work until the agent is done, or waits for something that this client cannot give."""
+        reply = await self._turn(message)
+        if reply is not None:
+            return results.of_message(self.agent, reply)
         while True:
-            if stream.opening.message is not None:
-                return results.of_message(self.agent, decoder(Message)(stream.opening.message))
-            if stream.follower is not None:
-                await self._follow(stream.follower)
             task = await self._read()
             if task.status.state is not TaskState.INPUT_REQUIRED or not self._can_ask():
                 return results.of_task(self.agent, task)
             if self.is_modern:
                 return results.question(task, _state(task))
-            said = await self._ask(task)
-            if said is not None:
-                answer = self._message(str(uuid.uuid4()), [Part(text=said)], task.id, task.context_id)
-                stream = await self._begin(answer)
-            elif (gone_on := await self._gone_on(task)) is not None:
-                stream = gone_on
-            else:
+            answer = await self._ask(task)
+            if answer is not None:
+                await self._turn(self._message(str(uuid.uuid4()), [Part(text=answer)], task.id, task.context_id))
+            elif not await self._rejoin(task):
                 return results.of_task(self.agent, await self._read())
 
+    async def _turn(self, message: Message) -> Message | None:
+        """Send a message and follow its task. Return the message of an agent that replies directly."""
+        async with self.call.stream(self._begin(message)) as stream:
+            if stream.opening.message is not None:
+                return decoder(Message)(stream.opening.message)
+            await self._follow(stream)
+            return None
+
     async def _begin(self, message: Message) -> TaskStream:
-        """What is given up on its way in is let in all the same: it may be on record already."""
+        """Send a message. It is accepted even if the client gives up meanwhile: it may be on record already."""
         self.check_credential()
         request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(history_length=0))
-        sending = self.engine.stream(self.principal, self.agent, request, self.request.extensions)
+        sending = self.engine.stream(self.principal, self.agent, request, self.call.head.extensions)
         self.beginning = asyncio.get_running_loop().create_task(sending)
         stream = await asyncio.shield(self.beginning)
         self.beginning = None
-        self._begun(stream)
+        self._note_task(stream.opening)
         return stream
 
-    def _begun(self, stream: TaskStream) -> None:
-        if stream.opening.task is not None:
-            self.task_id = decoder(Task)(stream.opening.task).id
+    def _note_task(self, opening: SendResult) -> None:
+        if opening.task is not None:
+            self.task_id = decoder(Task)(opening.task).id
 
-    async def _follow(self, follower: Follower) -> None:
-        """Until the task is over or waits; while the caller's credential holds."""
-        self.context.access.watch(follower, self.principal)
-        try:
-            while (frames := await follower.batch()) is not None:
-                if self.reports and frames:
-                    self.check_credential()
-                    await self.asked.session.report_progress(frames[-1].seq, message=_progress(frames))
-                states = [frame.state for frame in frames if frame.state is not None]
-                if states and states[-1] in PAUSED:
-                    return
-        finally:
-            self.context.access.unwatch(follower)
-            self.engine.release(follower)
+    async def _follow(self, stream: OpenStream) -> None:
+        """Follow the task until it is over or waits."""
+        while (frames := await stream.batch()) is not None:
+            if self.reports and frames:
+                self.check_credential()
+                await self.asked.session.report_progress(frames[-1].seq, message=_progress(frames))
+            states = [frame.state for frame in frames if frame.state is not None]
+            if states and states[-1] in PAUSED:
+                return
 
     async def _read(self) -> Task:
         self.check_credential()
@@ -185,7 +172,7 @@ class AgentCall:
         return self.engine.accepting and (self.is_modern or self.asked.session.can_send_request)
 
     async def _ask(self, task: Task) -> str | None:
-        """What the user answers; None if they do not, or if it is not asked any more."""
+        """Ask the user. None if there is no answer, or if the question is not open any more."""
         loop = asyncio.get_running_loop()
         asking, moving = loop.create_task(self._elicit(task)), loop.create_task(self._moved(task))
         try:
@@ -203,40 +190,35 @@ class AgentCall:
         return _said(result)
 
     async def _moved(self, task: Task) -> None:
-        """Until somebody else has answered or cancelled, the caller's credential ends, or the host stops."""
-        stream = await self._subscribed()
-        if stream is None or stream.follower is None:
+        """Wait until somebody else has answered or cancelled, the caller's credential ends, or the host stops."""
+        try:
+            async with self.call.stream(self._subscribe()) as stream:
+                if decoder(Task)(stream.opening.task or b"").status == task.status:
+                    while await stream.batch() == []:
+                        pass
+        except UnsupportedOperation:  # the task is over
             return
-        self.context.access.watch(stream.follower, self.principal)
+
+    async def _rejoin(self, task: Task) -> bool:
+        """Follow a task again that has moved on. False if it is over or still waits where it did."""
         try:
-            if decoder(Task)(stream.opening.task or b"").status == task.status:
-                await stream.follower.batch()
-        finally:
-            self.context.access.unwatch(stream.follower)
-            self.engine.release(stream.follower)
+            async with self.call.stream(self._subscribe()) as stream:
+                now = decoder(Task)(stream.opening.task or b"")
+                if now.status.state in PAUSED:
+                    return now.status != task.status
+                await self._follow(stream)
+                return True
+        except UnsupportedOperation:  # the task is over
+            return False
 
-    async def _gone_on(self, task: Task) -> TaskStream | None:
-        """The task's stream, if it is not over and does not wait where it did; without a follower at a new question."""
-        stream = await self._subscribed()
-        if stream is None or stream.follower is None:
-            return None
-        now = decoder(Task)(stream.opening.task or b"")
-        if now.status.state not in PAUSED:
-            return stream
-        self.engine.release(stream.follower)
-        return None if now.status == task.status else stream._replace(follower=None)
-
-    async def _subscribed(self) -> TaskStream | None:
+    async def _subscribe(self) -> TaskStream:
         self.check_credential()
-        try:
-            return await self.engine.subscribe(self.principal, self.agent, SubscribeToTaskRequest(id=self.task_id))
-        except UnsupportedOperation:  # it is over
-            return None
+        return await self.engine.subscribe(self.principal, self.agent, SubscribeToTaskRequest(id=self.task_id))
 
     # Messages
 
     def _message(self, message_id: str, parts: list[Part], task_id: str, context_id: str) -> Message:
-        named = TENANT in self.request.headers and self.engine.tenancy != tenancy.OFF
+        named = TENANT in self.call.head.headers and self.engine.tenancy != tenancy.OFF
         return Message(
             message_id=message_id,
             role=Role.USER,
@@ -247,7 +229,7 @@ class AgentCall:
         )
 
     def _answer_in(self, params: mcp.CallToolRequestParams) -> Message | None:
-        """The answer to a question of an earlier call; None if the user gives none."""
+        """Return the answer to the question of an earlier call; None if the user gives none."""
         state = params.request_state or ""
         self.task_id, _, question = state.partition(" ")
         answer = (params.input_responses or {}).get(ANSWER)
@@ -260,7 +242,7 @@ class AgentCall:
 
 
 def _state(task: Task) -> str:
-    """Nothing that has to be kept from the client, or believed: the task is looked up as the caller's own."""
+    """Name the question. This is no secret and needs no trust: the task is looked up as the caller's own."""
     return f"{task.id} {task.status.message.message_id if task.status.message else '-'}"
 
 
@@ -270,7 +252,7 @@ def _said(result: mcp.ElicitResult) -> str | None:
 
 
 def _progress(frames: list[StreamFrame]) -> str:
-    """What a batch of events says, in short."""
+    """Summarize a batch of events."""
     said: list[str] = []
     text = ""
     for frame in frames:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -17,7 +17,6 @@ from sse_starlette.sse import AppStatus
 from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Request
 from roost.doors.mcp_tools import ASKED, SESSION, Tools, key_of
-from roost.engine.hosted import Profile
 from roost.identity.principal import Principal
 from roost.protocol.errors import InvalidRequest, TooManyRequests
 
@@ -49,8 +48,8 @@ class SessionRecord(NamedTuple):
 class Sessions:
     """A session is its principal's: to everyone else there is none with its id."""
 
-    def __init__(self, context: Context, profiles: Sequence[Profile], version: str, *, stateful: bool) -> None:
-        self.tools = Tools(context, profiles)
+    def __init__(self, context: Context, version: str, *, stateful: bool) -> None:
+        self.tools = Tools(context)
         server: Server[Any] = Server(
             "roost",
             version=version,
@@ -132,7 +131,7 @@ class Sessions:
                 named = {name.lower(): value for name, value in sent["headers"]}
                 self._note(request, principal, named.get(SESSION, request.headers.get(SESSION, b"")).decode("latin-1"))
                 kept = [] if b"cache-control" in named else NOT_KEPT
-                sent = {**sent, "headers": [*sent["headers"], *kept, *request.answer_headers]}
+                sent = {**sent, "headers": [*sent["headers"], *kept, *request.response_headers]}
             await request.send(sent)
 
         self.served.add(serving)

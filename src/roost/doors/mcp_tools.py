@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from roost.doors import mcp_results as results
+from roost.doors.admission import Call, Negotiate, speaks_any
 from roost.doors.context import Context
 from roost.doors.errors import known
 from roost.doors.http import Request
@@ -45,10 +46,8 @@ class TaskTool(NamedTuple):
 
 
 class Tools:
-    def __init__(self, context: Context, profiles: Sequence[Profile]) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
-        self.by_name = {name_of(profile.id): profile for profile in profiles}
-        self.by_id = {profile.id: profile for profile in profiles}
         self.calls: dict[Key, AgentCall] = {}
         """Of sessions."""
         self.left: set[asyncio.Task[None]] = set()
@@ -58,16 +57,15 @@ class Tools:
     # What there is
 
     async def list(self, asked: Asked, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
-        principal = await self.context.access.for_anyone(_request(asked))
-        names = [
-            name for name, profile in sorted(self.by_name.items()) if self.context.access.may_use(principal, profile)
-        ]
+        principal = await self.context.access.caller(_request(asked))
+        usable = {name_of(profile.id): profile for profile in self._usable(principal)}
+        names = sorted(usable)
         cursor = params.cursor if params is not None else None
         if cursor is not None and cursor not in names:
             raise MCPError(mcp.INVALID_PARAMS, "cursor: it is none that this host gave")
         first = 0 if cursor is None else names.index(cursor) + 1
         page = names[first : first + PAGE]
-        tools = [_agent_tool(name, self.by_name[name]) for name in page]
+        tools = [_agent_tool(name, usable[name]) for name in page]
         if cursor is None:
             tools = [*(tool.shown for tool in TASK_TOOLS.values()), *tools]
         more = page[-1] if first + PAGE < len(names) else None
@@ -78,7 +76,7 @@ class Tools:
     async def call(self, asked: Asked, params: mcp.CallToolRequestParams) -> Outcome:
         """Errors of the work are results, which the model behind the client can read; others are the protocol's."""
         request = _request(asked)
-        profile, tool = self.by_name.get(params.name), TASK_TOOLS.get(params.name)
+        profile, tool = self._by_name(params.name), TASK_TOOLS.get(params.name)
         if profile is None and tool is None:
             raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
         try:
@@ -94,10 +92,10 @@ class Tools:
     async def _call_agent(
         self, asked: Asked, request: Request, profile: Profile, params: mcp.CallToolRequestParams
     ) -> Outcome:
-        principal = await self._caller(request, profile)
+        admitted = await self._admit(request, profile.id, speaks_any)
         given = arguments(AgentArguments, params.arguments)
-        call = AgentCall(self.context, asked, request, principal, profile)
-        key = key_of(request, principal, asked.request_id)
+        call = AgentCall(admitted, profile, asked)
+        key = key_of(request, admitted.principal, asked.request_id)
         if SESSION in request.headers and not call.is_modern:
             self.calls[key] = call
         try:
@@ -129,68 +127,76 @@ class Tools:
     # Tasks
 
     async def list_tasks(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
-        wish = arguments(ListArguments, given)
-        if wish.agent:
-            profiles = [self._named(wish.agent)]
+        wanted = arguments(ListArguments, given)
+        if wanted.agent:
+            agents = [self._named(wanted.agent)]
         else:
-            principal = await self.context.access.for_anyone(request)
-            profiles = [profile for profile in self.by_id.values() if self.context.access.may_use(principal, profile)]
-            if wish.page_token:
+            agents = [profile.id for profile in self._usable(await self.context.access.caller(request))]
+            if wanted.page_token:
                 raise InvalidParams("pageToken: it is for the tasks of one agent, so name the agent", field="pageToken")
-            if len(profiles) > MOST_AGENTS:
-                raise InvalidParams(f"agent: there are {len(profiles)} agents; name one", field="agent")
+            if len(agents) > MOST_AGENTS:
+                raise InvalidParams(f"agent: there are {len(agents)} agents; name one", field="agent")
         found: list[tuple[str, Task]] = []
         page = ListTasksResponse()
-        for profile in profiles:
-            principal = await self._caller(request, profile)
+        for agent in agents:
+            call = await self._admit(request, agent)
             asking = ListTasksRequest(
-                context_id=wish.context_id,
-                status=wish.status,
-                page_size=wish.limit,
-                page_token=wish.page_token,
+                context_id=wanted.context_id,
+                status=wanted.status,
+                page_size=wanted.limit,
+                page_token=wanted.page_token,
                 history_length=0,
                 include_artifacts=False,
             )
-            page = decoder(ListTasksResponse)(
-                await self.context.engine.list_tasks(principal, profile.id, asking),
-            )
-            found += [(profile.id, task) for task in page.tasks]
+            body = await self.context.engine.list_tasks(call.principal, agent, asking)
+            page = decoder(ListTasksResponse)(body)
+            found += [(agent, task) for task in page.tasks]
         found.sort(key=lambda one: one[1].status.timestamp or "", reverse=True)
-        return results.of_tasks(found[: wish.limit], page.next_page_token if wish.agent else "")
+        return results.of_tasks(found[: wanted.limit], page.next_page_token if wanted.agent else "")
 
     async def get_task(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
-        wish = arguments(TaskArguments, given)
-        principal, agent = await self._owner(request, wish)
-        body = await self.context.engine.get(principal, agent, GetTaskRequest(id=wish.task_id, history_length=0))
-        return results.of_task(agent, decoder(Task)(body), read=True)
+        wanted = arguments(TaskArguments, given)
+        call = await self._of_task(request, wanted.task_id)
+        asking = GetTaskRequest(id=wanted.task_id, history_length=0)
+        body = await self.context.engine.get(call.principal, call.agent, asking)
+        return results.of_task(call.agent, decoder(Task)(body), read=True)
 
     async def cancel_task(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
-        wish = arguments(TaskArguments, given)
-        principal, agent = await self._owner(request, wish)
-        body = await self.context.engine.cancel(principal, agent, CancelTaskRequest(id=wish.task_id))
-        return results.of_task(agent, decoder(Task)(body), read=True)
+        wanted = arguments(TaskArguments, given)
+        call = await self._of_task(request, wanted.task_id)
+        body = await self.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=wanted.task_id))
+        return results.of_task(call.agent, decoder(Task)(body), read=True)
 
-    async def _owner(self, request: Request, wish: TaskArguments) -> tuple[Principal, str]:
-        """The caller, as its task's agent knows it. To those who may not use that agent there is no such task."""
-        principal = await self.context.access.for_anyone(request)
-        agent = (await self.context.engine.state_of(wish.task_id)).new.scope.agent
-        profile = self.by_id.get(agent)
-        if profile is None or not self.context.access.may_use(principal, profile):
-            raise TaskNotFound(metadata={"taskId": wish.task_id})
-        return await self._caller(request, profile), agent
+    async def _of_task(self, request: Request, task_id: str) -> Call:
+        """Admit the caller to the agent of a task. To those who may not use that agent there is no such task."""
+        principal = await self.context.access.caller(request)
+        agent = (await self.context.engine.state_of(task_id)).new.scope.agent
+        profile = self.context.agents.profile(agent)
+        if not (principal.may_call(agent) if profile is None else self.context.access.may_use(principal, profile)):
+            raise TaskNotFound(metadata={"taskId": task_id})
+        return await self._admit(request, agent)
 
-    async def _caller(self, request: Request, profile: Profile) -> Principal:
-        """As its agent knows it; one more request to that agent."""
-        principal = await self.context.access.for_agent(request, profile)
-        if not self.context.engine.meter.idle:
-            self.context.engine.meter.check_rate("", "", "", profile.id)
-        return principal
+    async def _admit(self, request: Request, agent: str, negotiate: Negotiate | None = None) -> Call:
+        principal = await self.context.access.caller(request)
+        return await self.context.admission.agent(self.context, request, principal, agent, negotiate)
 
-    def _named(self, agent: str) -> Profile:
-        profile = self.by_id.get(agent) or self.by_name.get(agent)
+    def _usable(self, principal: Principal) -> Sequence[Profile]:
+        """The agents that the caller may use."""
+        access = self.context.access
+        return [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]
+
+    def _by_name(self, tool: str) -> Profile | None:
+        """The agent that a tool stands for."""
+        return next((profile for profile in self.context.agents.profiles() if name_of(profile.id) == tool), None)
+
+    def _named(self, agent: str) -> str:
+        """The id of an agent that a caller names by its id or by its tool."""
+        if agent in self.context.agents:
+            return agent
+        profile = self._by_name(agent)
         if profile is None:
             raise AgentNotFound(f"agent: there is no agent {agent[:128]!r} here", field="agent")
-        return profile
+        return profile.id
 
 
 TASK_TOOLS = {

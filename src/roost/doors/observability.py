@@ -1,22 +1,32 @@
-"""/healthz, /readyz and /metrics: for orchestrators and operators, never for agents' content."""
+"""/healthz, /readyz and /metrics for orchestrators and operators. Nothing here shows what agents say."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from roost.doors.access import Access
-from roost.doors.connection_stats import REFUSED
-from roost.doors.http import Request, Response
+from roost.doors.admission import OBSERVABILITY
+from roost.doors.context import Context
+from roost.doors.counters import REFUSED, RequestCounts
+from roost.doors.door import PUBLIC, Describe, Door, Route, require_method
+from roost.doors.errors import rest_error
+from roost.doors.http import Connection, Request, Response, respond
+from roost.doors.openapi_components import JSON
+from roost.doors.openapi_doors import page
+from roost.doors.openapi_schemas import HealthResponse
 from roost.engine.engine import Engine
 from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
+from roost.fleet.registry import Registry
+from roost.identity.scopes import ADMIN, METRICS
 from roost.protocol.codec import encode
+from roost.protocol.errors import A2AError
 
 log = logging.getLogger("roost.doors")
 
@@ -28,35 +38,22 @@ REPEATS = {
     "collision": "aiwg_idempotency_collisions",
     "eviction": "aiwg_idempotency_evictions",
 }
-"""The names that agentic-sandbox gave them."""
-METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-
-
-class Requests:
-    """Counts by route template, method and status: labels that cannot grow with the traffic."""
-
-    def __init__(self) -> None:
-        self.counts: dict[tuple[str, str, int], int] = {}
-
-    def count(self, route: str, method: str, status: int) -> None:
-        key = (route, method if method in METHODS else "other", status)
-        self.counts[key] = self.counts.get(key, 0) + 1
+"""The names that agentic-sandbox gave these metrics."""
+READY = ("/readyz", "/ready")
+PATHS = frozenset({"/healthz", "/health", "/metrics", *READY})
 
 
 class Observability:
-    def __init__(self, engine: Engine, requests: Requests, access: Access, version: str) -> None:
+    """Reads what the engine and the doors count."""
+
+    def __init__(self, engine: Engine, agents: Registry, requests: RequestCounts, access: Access, version: str) -> None:
         self.engine = engine
+        self.agents = agents
         self.access = access
         self.requests = requests
         self.version = version
         self.registry = CollectorRegistry()
         self.registry.register(self)
-
-    async def alive(self, request: Request) -> Response:
-        return Response(200, b'{"status":"alive"}')
-
-    async def ready(self, request: Request) -> Response:
-        return await self.readiness()
 
     async def readiness(self) -> Response:
         try:
@@ -77,13 +74,10 @@ class Observability:
             return Response(503, encode({"status": "not ready", "disk": "nearly full: no new tasks"}))
         if not self.engine.accepting:
             return Response(503, encode({"status": "not ready", "host": "shutting down"}))
-        agents = len(self.engine.runner.queues)
+        agents = len(self.agents)
         return Response(200, encode({"status": "ready", "store": self.engine.store.name, "agents": agents}))
 
-    async def metrics(self, request: Request) -> Response:
-        await self.access.for_metrics(request)
-        if not self.engine.meter.idle:
-            self.engine.meter.check_rate("observability", "", "", "")
+    def metrics(self) -> Response:
         return Response(200, generate_latest(self.registry), CONTENT_TYPE_LATEST.encode())
 
     def collect(self) -> Iterator[Metric]:
@@ -120,7 +114,7 @@ class Observability:
         for reason, count in self.access.refusals.items():
             credentials.add_metric([reason], count)
         yield credentials
-        quotas = CounterMetricFamily("roost_quota_refusals", "Requests over a quota", labels=["kind", "quota"])
+        quotas = CounterMetricFamily("roost_quota_refusals", "RequestCounts over a quota", labels=["kind", "quota"])
         for (kind, quota), count in self.engine.meter.refusals.items():
             quotas.add_metric([kind, quota], count)
         yield quotas
@@ -183,3 +177,53 @@ class Observability:
         return HistogramMetricFamily(
             "roost_commit_seconds", "From handing a group to the store until it is on disk", buckets, found.sum
         )
+
+
+def _health(name: str, *more: str) -> Describe:
+    return page(name, {JSON: HealthResponse}, *more)
+
+
+class ObservabilityDoor(Door):
+    def __init__(self, context: Context, observability: Observability, *, open_metrics: bool) -> None:
+        self.context = context
+        self.observability = observability
+        self.open_metrics = open_metrics
+
+    def routes(self) -> Sequence[Route]:
+        metrics = PUBLIC if self.open_metrics else f"{METRICS} {ADMIN}"
+        return [
+            Route("GET", "/healthz", "Say that the process lives", PUBLIC, _health("GetHealthz")),
+            Route("GET", "/health", "The same", PUBLIC, _health("GetHealth")),
+            Route(
+                "GET",
+                "/readyz",
+                "Say whether the host can do its work, and if not, why",
+                PUBLIC,
+                _health("GetReadyz", "503"),
+            ),
+            Route("GET", "/ready", "The same", PUBLIC, _health("GetReady", "503")),
+            Route("GET", "/metrics", "Metrics as Prometheus text", metrics, page("GetMetrics", {"text/plain": None})),
+        ]
+
+    def claims(self, request: Request) -> bool:
+        return request.path in PATHS
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return rest_error(request, error)
+
+    async def serve(self, request: Request) -> None:
+        request.route = request.path
+        require_method(request, "GET")
+        if request.path == "/metrics":
+            await respond(request, await self._metrics(request))
+        elif request.path in READY:
+            await respond(request, await self.observability.readiness())
+        else:
+            await respond(request, Response(200, b'{"status":"alive"}'))
+
+    async def _metrics(self, request: Request) -> Response:
+        access = self.context.access
+        if not (access.open or self.open_metrics):
+            await access.for_scopes(request, METRICS, ADMIN)
+        self.context.admission.count_surface(OBSERVABILITY)
+        return self.observability.metrics()

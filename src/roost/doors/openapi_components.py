@@ -1,26 +1,28 @@
-"""What the operations of /openapi.json refer to: schemas, parameters, errors, and ways to say who one is."""
+"""The parts of /openapi.json that operations refer to: schemas, parameters, errors and security schemes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
 
 from roost.agents.agent import ID
-from roost.doors import jsonrpc, openapi_schemas
+from roost.doors import openapi_schemas
 from roost.doors.access import API_KEY_NAME
+from roost.doors.door import CALLER, KNOWN, PUBLIC
 from roost.doors.guard import SUPPORTED_VERSION
 from roost.doors.openai.shapes import OpenAIError
 from roost.identity.principal import TENANT_ID
+from roost.protocol.operations import OPERATIONS, Operation
 
 Schema = dict[str, Any]
 
 JSON, A2A, PROBLEM = "application/json", "application/a2a+json", "application/problem+json"
 BINDING = (A2A, JSON)
-"""What the HTTP+JSON binding speaks; the first unless Accept prefers the other."""
+"""The media types of the HTTP+JSON binding; the first unless Accept prefers the other."""
 FORMS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "Rest": (openapi_schemas.RestError, BINDING),
     "Sandbox": (openapi_schemas.SandboxError, BINDING),
@@ -32,7 +34,7 @@ FORMS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
 ERRORS = ("400", "401", "403", "404", "409", "413", "422", "429", "502", "503")
 
 PARTS = {"text": "TextPart", "raw": "RawPart", "url": "UrlPart", "data": "DataPart"}
-"""A part has exactly one of these fields: to a client it is one of these types."""
+"""A part has exactly one of these fields, so it has one of these types."""
 EXACTLY_ONE = ("SendMessageResponse", "StreamResponse")
 AT_MOST_ONE = ("OAuthFlows", "SecurityScheme", *EXACTLY_ONE)
 EMPTY: Schema = {"type": "object", "maxProperties": 0}
@@ -42,16 +44,16 @@ SCHEMES: dict[str, Schema] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A token of this host: `roost token create`"},
     "apiKey": {"type": "apiKey", "in": "header", "name": API_KEY_NAME, "description": "The same token"},
     "jwt": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
-    "mtls": {"type": "mutualTLS", "description": "A certificate of an authority that the host was told of"},
+    "mtls": {"type": "mutualTLS", "description": "A certificate of an authority that the host trusts"},
 }
-"""Those that OpenAPI can say; it has no word for a Unix socket."""
+"""The schemes that OpenAPI can express. It cannot express a Unix socket."""
 
 PARAMETERS: dict[str, Schema] = {
     "Agent": {
         "name": "agent",
         "in": "path",
         "required": True,
-        "description": "GET /agents/ lists them",
+        "description": "GET /agents/ lists the agents",
         "schema": {"type": "string", "pattern": f"^{ID.pattern}$"},
     },
     "Version": {
@@ -59,6 +61,12 @@ PARAMETERS: dict[str, Schema] = {
         "in": "header",
         "required": True,
         "description": "Without it version 0.3 is meant; it may be in the query instead",
+        "schema": {"type": "string", "enum": [SUPPORTED_VERSION]},
+    },
+    "OptionalVersion": {
+        "name": "A2A-Version",
+        "in": "header",
+        "description": "1.0, or nothing for A2A 0.3",
         "schema": {"type": "string", "enum": [SUPPORTED_VERSION]},
     },
     "Extensions": {
@@ -76,47 +84,108 @@ PARAMETERS: dict[str, Schema] = {
     "MCPSession": {
         "name": "Mcp-Session-Id",
         "in": "header",
-        "description": "As `initialize` was answered; without it in the versions that have no sessions",
+        "description": "The session from the response to `initialize`; absent in versions without sessions",
         "schema": {"type": "string"},
     },
     "MCPVersion": {
         "name": "MCP-Protocol-Version",
         "in": "header",
-        "description": "Of MCP: as it was agreed on, or 2026-07-28 and later for requests without a session",
+        "description": "The negotiated version of MCP, or 2026-07-28 and later for requests without a session",
         "schema": {"type": "string"},
     },
     "LastEvent": {
         "name": "Last-Event-ID",
         "in": "header",
-        "description": "Go on after this event, on a task that is over, too",
+        "description": "Continue after this event, even if the task is over",
         "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
     },
 }
 
 
-class Asked(NamedTuple):
-    """What callers are asked for."""
+class Demands(NamedTuple):
+    """The credentials that the host demands, as names of schemes."""
 
     agents: tuple[str, ...]
-    """Schemes of those who call agents; none on an open host."""
+    """From those who call agents; empty on an open host."""
     always: tuple[str, ...]
-    """Schemes of those who want what nobody has without a credential."""
-    open_metrics: bool
-    openid_url: str
-    openai: bool = True
-    """Clients of OpenAI are served."""
-    mcp: bool = True
-    """Those of MCP."""
-    a2a_03: bool = True
-    """Those of A2A 0.3."""
+    """From those who use what nobody may use without a credential."""
+    openid_url: str = ""
+
+
+class Describer:
+    """Collects the types that operations refer to, and describes what they have in common."""
+
+    def __init__(self, demands: Demands) -> None:
+        self.demands = demands
+        self.kinds: dict[str, type[Any]] = {}
+        self.bodies: dict[str, Schema] = {}
+        """Schemas that are not a type of their own."""
+        for kind in [operation.request for operation in OPERATIONS] + RESULTS:
+            self.reference(kind)
+
+    def reference(self, kind: type[Any]) -> Schema:
+        self.kinds[kind.__name__] = kind
+        return named(kind.__name__)
+
+    def schema_of(self, kind: type[Any]) -> Schema:
+        return self._made([kind])[kind.__name__]
+
+    def body(self, name: str, schema: Schema) -> Schema:
+        self.bodies[name] = schema
+        return named(name)
+
+    def schemas(self) -> dict[str, Schema]:
+        made = self._made(list(self.kinds.values()))
+        for name in AT_MOST_ONE:
+            made[name]["maxProperties"] = 1
+        for name in EXACTLY_ONE:
+            made[name]["minProperties"] = 1
+        made |= _parts(made["Part"])
+        made["Role"]["enum"].remove("ROLE_UNSPECIFIED")  # refused in every message
+        made["TaskStatus"]["properties"]["timestamp"]["format"] = "date-time"
+        for operation in OPERATIONS:
+            kind = operation.request
+            required = ["method", "params"] if "required" in made[kind.__name__] else ["method"]
+            parts = {
+                "id": RPC_ID,
+                "method": {"type": "string", "const": operation.name},
+                "params": named(kind.__name__),
+            }
+            made[call_of(operation.name)] = _envelope(parts, required)
+        result = {"anyOf": [*(named(kind.__name__) for kind in RESULTS), EMPTY]}
+        made["RpcResult"] = _envelope({"id": RPC_ID, "result": result}, ["id", "result"])
+        return made | self.bodies
+
+    @staticmethod
+    def _made(kinds: list[type[Any]]) -> dict[str, Schema]:
+        _, found = msgspec.json.schema_components(kinds, ref_template=named("{name}")["$ref"])
+        return {name: _tidy(schema) for name, schema in found.items()}
+
+    def security(self, access: str) -> list[dict[str, list[str]]]:
+        """The security requirement of a route: any one of the schemes, with any one of the scopes."""
+        if access == PUBLIC:
+            return []
+        is_scoped = access not in (KNOWN, CALLER)
+        schemes = self.demands.always if is_scoped else self.demands.agents
+        scopes = [[scope] for scope in access.split()] if is_scoped else [[]]
+        return [{scheme: scope} for scheme in schemes if scheme in SCHEMES for scope in scopes]
+
+    def security_schemes(self) -> dict[str, Schema]:
+        found = {scheme: SCHEMES[scheme] for scheme in self.demands.always if scheme in SCHEMES}
+        if "jwt" in found and self.demands.openid_url:
+            found["jwt"] = {"type": "openIdConnect", "openIdConnectUrl": self.demands.openid_url}
+        return found
+
+    def path_parameters(self, template: str) -> list[Schema]:
+        return [parameter("Agent") if name == "agent" else in_path(name) for name in names(template)]
+
+
+RESULTS = list(dict.fromkeys(operation.response for operation in OPERATIONS if operation.response is not None))
+"""What JSON-RPC's results are."""
 
 
 def named(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
-
-
-def reference(kind: type[Any]) -> Schema:
-    return named(kind.__name__)
 
 
 def content(media_types: Iterable[str], schema: Schema) -> Schema:
@@ -124,26 +193,6 @@ def content(media_types: Iterable[str], schema: Schema) -> Schema:
 
 
 # Schemas
-
-
-def schemas(kinds: Iterable[type[Any]], results: Sequence[type[Any]]) -> dict[str, Schema]:
-    """Of these types and all that they are made of, by name; `results` are what JSON-RPC answers with."""
-    _, found = msgspec.json.schema_components([*kinds, *results], ref_template=named("{name}")["$ref"])
-    made: dict[str, Schema] = {name: _tidy(schema) for name, schema in found.items()}
-    for name in AT_MOST_ONE:
-        made[name]["maxProperties"] = 1
-    for name in EXACTLY_ONE:
-        made[name]["minProperties"] = 1
-    made |= _parts(made["Part"])
-    made["Role"]["enum"].remove("ROLE_UNSPECIFIED")  # refused in every message
-    made["TaskStatus"]["properties"]["timestamp"]["format"] = "date-time"
-    for method, (kind, _) in jsonrpc.METHODS.items():
-        required = ["method", "params"] if "required" in made[kind.__name__] else ["method"]
-        parts = {"id": RPC_ID, "method": {"type": "string", "const": method}, "params": reference(kind)}
-        made[call_of(method)] = _envelope(parts, required)
-    result = {"anyOf": [*map(reference, results), EMPTY]}
-    made["RpcResult"] = _envelope({"id": RPC_ID, "result": result}, ["id", "result"])
-    return made
 
 
 def _parts(part: Schema) -> dict[str, Schema]:
@@ -157,7 +206,7 @@ def _parts(part: Schema) -> dict[str, Schema]:
 
 
 def call_of(method: str) -> str:
-    """The name of the schema of a JSON-RPC request."""
+    """Return the name of the schema of a JSON-RPC request."""
     return f"{method}Call"
 
 
@@ -167,7 +216,7 @@ def _envelope(parts: Schema, required: list[str]) -> Schema:
 
 
 def _tidy(schema: Any) -> Any:
-    """What may be left out is not said to be null, too: readers here are lenient, and nothing is written so."""
+    """Drop `null` from optional fields: the readers here accept it, but nothing is written so."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):
@@ -183,15 +232,15 @@ def _tidy(schema: Any) -> Any:
 # Errors
 
 
-def responses() -> dict[str, Schema]:
-    """The errors of each surface, in its form."""
+def responses(describer: Describer) -> dict[str, Schema]:
+    """The errors of each door, in its form."""
     found = {
-        f"{form}{status}": _error(status, content(media_types, reference(kind)))
+        f"{form}{status}": _error(status, content(media_types, describer.reference(kind)))
         for form, (kind, media_types) in FORMS.items()
         for status in ERRORS
     }
-    either = {"anyOf": [reference(openapi_schemas.SandboxError), reference(openapi_schemas.OldRestError)]}
-    for status in ERRORS:  # what is not the dialect's at its paths is answered as A2A 0.3 has it
+    either = {"anyOf": [named("SandboxError"), named("OldRestError")]}
+    for status in ERRORS:  # at the dialect's paths, what is not the dialect's is answered as by A2A 0.3
         found[f"Sandbox{status}"]["content"][JSON] = {"schema": either}
     return found
 
@@ -214,23 +263,6 @@ def _error(status: str, body: Schema) -> Schema:
     return {**answer(status, body), "headers": headers}
 
 
-# Who one is
-
-
-def security(schemes: Iterable[str], scopes: Iterable[str] = ()) -> list[dict[str, list[str]]]:
-    """Any one of the schemes, with any one of the scopes."""
-    known = [scheme for scheme in schemes if scheme in SCHEMES]
-    needed = [[scope] for scope in scopes] or [[]]
-    return [{scheme: scope} for scheme in known for scope in needed]
-
-
-def security_schemes(asked: Asked) -> dict[str, Schema]:
-    found = {scheme: SCHEMES[scheme] for scheme in asked.always if scheme in SCHEMES}
-    if "jwt" in found and asked.openid_url:
-        found["jwt"] = {"type": "openIdConnect", "openIdConnectUrl": asked.openid_url}
-    return found
-
-
 # Parameters
 
 
@@ -239,7 +271,7 @@ def names(template: str) -> list[str]:
 
 
 def without(schema: Schema, names: list[str]) -> Schema:
-    """A schema of what is not in the path."""
+    """Return the schema without the fields that are in the path."""
     left = {name: value for name, value in schema["properties"].items() if name not in names}
     required = [name for name in schema.get("required", []) if name not in names]
     return {"type": "object", "properties": left, **({"required": required} if required else {})}
@@ -249,8 +281,8 @@ def parameter(name: str) -> Schema:
     return {"$ref": f"#/components/parameters/{name}"}
 
 
-def headers(name: str) -> list[Schema]:
-    last_event = ["LastEvent"] if name == "SubscribeToTask" else []
+def headers(operation: Operation) -> list[Schema]:
+    last_event = ["LastEvent"] if operation.resumes else []
     return [parameter(header) for header in ("Version", "Extensions", "Tenant", *last_event)]
 
 

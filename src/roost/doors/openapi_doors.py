@@ -1,41 +1,259 @@
-"""The doors of others in /openapi.json: OpenAI's, MCP's, A2A 0.3's and the dialect of agentic-sandbox."""
+"""How the routes of each door are described in /openapi.json. Doors pass these functions in their routes."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from roost.doors import routes, sandbox
-from roost.doors.openai import door as openai
-from roost.doors.openai import shapes as openai_shapes
+import msgspec
+
+from roost.doors import openapi_schemas
+from roost.doors.door import KNOWN, PUBLIC, Describe, Route
 from roost.doors.openapi_components import (
+    BINDING,
+    EMPTY,
     JSON,
+    Describer,
     Schema,
     answer,
+    call_of,
     content,
     errors,
+    headers,
     in_path,
     in_query,
+    named,
     names,
     parameter,
-    reference,
+    without,
 )
+from roost.protocol import types
+from roost.protocol.operations import OPERATIONS, Operation
 
-OPENAI_RESULTS: dict[str, type[Any]] = {
-    "create_chat": openai_shapes.ChatCompletion,
-    "create_agent_chat": openai_shapes.ChatCompletion,
-    "create_response": openai_shapes.ResponseObject,
-    "get_response": openai_shapes.ResponseObject,
-    "cancel_response": openai_shapes.ResponseObject,
-    "list_models": openai_shapes.ModelList,
-    "get_model": openai_shapes.Model,
+STATUSES = ["400", "401", "403", "404", "429", "503"]
+EVENTS = {
+    "text/event-stream": {
+        "schema": {
+            "type": "string",
+            "description": "Each `data` is a StreamResponse, in JSON-RPC the result of a response; each `id` can be the"
+            " Last-Event-ID of SubscribeToTask",
+        }
+    }
 }
-OPENAI_QUERIES: dict[str, dict[str, Schema]] = {
-    "get_response": {"stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": 0}}
-}
-OPENAI_EVENTS = {
-    "text/event-stream": {"schema": {"type": "string", "description": "OpenAI's chunks, or its typed events"}}
-}
+
+
+# A2A 1.0
+
+
+def rest_operation(operation: Operation) -> Describe:
+    def describe(route: Route, describer: Describer) -> Schema:
+        path = [name for name in names(route.path) if name != "agent"]
+        wanted = without(describer.schema_of(operation.request), path)
+        has_body = route.method == "POST"
+        parameters = [*describer.path_parameters(route.path), *headers(operation)]
+        if not has_body:
+            fields = wanted["properties"].items()
+            parameters += [in_query(field, schema) for field, schema in fields if field != "tenant"]
+        statuses = [*STATUSES, *(["413"] if has_body else [])]
+        if operation.request is types.SendMessageRequest:
+            statuses.append("422")
+        if operation.streams:
+            body: Schema = EVENTS
+        else:
+            result = EMPTY if operation.response is None else describer.reference(operation.response)
+            body = content(BINDING, result)
+        made: Schema = {
+            "operationId": f"{operation.name}Post" if has_body and operation.streams and path else operation.name,
+            "tags": ["A2A"],
+            "summary": route.summary,
+            "security": describer.security(route.access),
+            "parameters": parameters,
+            "responses": {"200": answer("200", body), **errors("Rest", statuses)},
+        }
+        if has_body:
+            required = "required" in wanted
+            reference = (
+                describer.reference(operation.request) if required else describer.body(f"{operation.name}Body", wanted)
+            )
+            made["requestBody"] = {"required": required, "content": content(BINDING, reference)}
+        return made
+
+    return describe
+
+
+def json_rpc(route: Route, describer: Describer) -> Schema:
+    calls = {operation.name: named(call_of(operation.name)) for operation in OPERATIONS}
+    mapping = {method: call["$ref"] for method, call in calls.items()}
+    call = {"oneOf": list(calls.values()), "discriminator": {"propertyName": "method", "mapping": mapping}}
+    result = {"oneOf": [named("RpcResult"), describer.reference(openapi_schemas.RpcError)]}
+    subscribe = next(operation for operation in OPERATIONS if operation.resumes)
+    return {
+        "operationId": "CallJSONRPC",
+        "tags": ["A2A"],
+        "summary": route.summary,
+        "security": describer.security(route.access),
+        "parameters": [*describer.path_parameters(route.path), *headers(subscribe)],
+        "requestBody": {"required": True, "content": content(BINDING, call)},
+        "responses": {
+            "200": answer("200", {**content([JSON], result), **EVENTS}),
+            **errors("Rpc", ["401", "403", "404", "413", "429", "503"]),
+        },
+    }
+
+
+# agentic-sandbox's dialect and A2A 0.3
+
+
+def dialect_operation(operation: Operation, query: dict[str, str], states: list[str]) -> Describe:
+    """The same operation with the dialect's errors, and its names in the query of ListTasks."""
+
+    def describe(route: Route, describer: Describer) -> Schema:
+        made = rest_operation(operation)(route, describer)
+        if operation.name == "ListTasks":
+            dialect_names = {ours: name for name, ours in query.items()}
+            for one in made["parameters"]:
+                if "name" in one:
+                    one["name"] = dialect_names.get(one["name"], one["name"])
+                if one.get("name") == "state":
+                    one["schema"] = {"type": "string", "enum": states}
+        statuses = [key for key in made["responses"] if key != "200"]
+        return {
+            **made,
+            "operationId": f"Sandbox{made['operationId']}",
+            "tags": ["Sandbox"],
+            "responses": made["responses"] | errors("Sandbox", statuses),
+        }
+
+    return describe
+
+
+def old_operation(operation: Operation) -> Describe:
+    def describe(route: Route, describer: Describer) -> Schema:
+        method = route.method.lower()
+        below = route.path.removeprefix("/agents/{agent}")
+        more = ("Extensions", "Tenant", *(["LastEvent"] if operation.resumes else []))
+        made: Schema = {
+            "operationId": "Old" + re.sub(r"\W+", " ", f"{method} {below}").title().replace(" ", ""),
+            "tags": ["A2A 0.3"],
+            "summary": route.summary,
+            "security": describer.security(route.access),
+            "parameters": [*describer.path_parameters(route.path), *map(parameter, more)],
+        }
+        sends = operation.request is types.SendMessageRequest
+        body: Schema = {"type": "object", "description": "The JSON of a protobuf message of A2A 0.3"}
+        if sends:
+            body |= {"properties": {"message": {"type": "object"}}, "required": ["message"]}
+        if method == "post":
+            made["requestBody"] = {"required": sends, "content": content([JSON], body)}
+        events = {"text/event-stream": {"schema": {"type": "string", "description": "Each `data` is such a message"}}}
+        statuses = [*STATUSES, *(["413", "422"] if method == "post" else [])]
+        result = events if operation.streams else content([JSON], {})
+        made["responses"] = {"200": answer("200", result), **errors("Old", statuses)}
+        return made
+
+    return describe
+
+
+# The host's own pages
+
+
+def page(name: str, media_types: dict[str, type[Any] | None], *more: str) -> Describe:
+    """A page. `media_types` maps each media type to the type of its JSON, or to None; `more` are further statuses."""
+
+    def describe(route: Route, describer: Describer) -> Schema:
+        has_agent = "{agent}" in route.path
+        is_scoped = route.access not in (PUBLIC, KNOWN)
+        secured = describer.security(route.access)
+        if is_scoped and not describer.demands.agents:  # an open host opens its metrics too
+            secured = []
+        statuses = ["400", "403", "429", "503"]
+        statuses += ["401"] if route.access != PUBLIC or has_agent else []
+        statuses += ["404"] if has_agent else []
+        body = {
+            media_type: {"schema": {} if kind is None else describer.reference(kind)}
+            for media_type, kind in media_types.items()
+        }
+        others = {status: answer(status, body if status == "503" else {}) for status in more}
+        return {
+            "operationId": name,
+            "tags": ["Host"],
+            "summary": route.summary,
+            "security": secured,
+            "parameters": describer.path_parameters(route.path),
+            "responses": {"200": answer("200", body), **errors("Rest", statuses), **others},
+        }
+
+    return describe
+
+
+# The admin surface
+
+
+def admin_route(
+    name: str, status: str, result: type[Any] | None, body: type[Any] | None, query: dict[str, Schema], media_type: str
+) -> Describe:
+    def describe(route: Route, describer: Describer) -> Schema:
+        statuses = list(STATUSES)
+        made: Schema = {
+            "operationId": "Admin" + name.title().replace("_", ""),
+            "tags": ["Admin"],
+            "summary": route.summary,
+            "security": describer.security(route.access),
+            "parameters": [
+                *map(in_path, names(route.path)),
+                *[in_query(field, schema) for field, schema in query.items()],
+            ],
+        }
+        if body is not None:
+            statuses.append("413")
+            required = any(field.required for field in msgspec.structs.fields(body))
+            made["requestBody"] = {"required": required, "content": content([JSON], describer.reference(body))}
+        found = {} if result is None else content([JSON], describer.reference(result))
+        if media_type != JSON:
+            found = {media_type: {}}
+        made["responses"] = {status: answer(status, found), **errors("Problem", statuses)}
+        return made
+
+    return describe
+
+
+# OpenAI and MCP
+
+
+def openai_route(name: str, result: type[Any], body: type[Any] | None, query: dict[str, Schema]) -> Describe:
+    def describe(route: Route, describer: Describer) -> Schema:
+        tenant = [] if "models" in route.path else [parameter("Extensions"), parameter("Tenant")]
+        statuses = list(STATUSES)
+        streams = body is not None or bool(query)
+        events = {
+            "text/event-stream": {"schema": {"type": "string", "description": "OpenAI's chunks, or its typed events"}}
+        }
+        found = content([JSON], describer.reference(result)) | (events if streams else {})
+        made: Schema = {
+            "operationId": "OpenAI" + name.title().replace("_", ""),
+            "tags": ["OpenAI"],
+            "summary": route.summary,
+            "security": describer.security(route.access),
+            "parameters": [
+                *describer.path_parameters(route.path),
+                *tenant,
+                *[in_query(field, schema) for field, schema in query.items()],
+            ],
+        }
+        if body is not None:
+            statuses += ["409", "413", "422", "502"]
+            reference = describer.reference(body)
+            if "{agent}" not in route.path:  # elsewhere the path names the model
+                schema = describer.schema_of(body)
+                required = [*schema.get("required", []), "model"]
+                reference = describer.body(f"{body.__name__}WithModel", {**schema, "required": required})
+            made["requestBody"] = {"required": True, "content": content([JSON], reference)}
+        made["responses"] = {"200": answer("200", found), **errors("OpenAI", statuses)}
+        return made
+
+    return describe
+
+
 MCP_MESSAGE: Schema = {
     "type": "object",
     "description": "A message of the Model Context Protocol",
@@ -47,99 +265,23 @@ MCP_MESSAGE: Schema = {
     },
     "required": ["jsonrpc"],
 }
-MCP_EVENTS = {"text/event-stream": {"schema": {"type": "string", "description": "Each `data` is such a message"}}}
-
-OLD_BODY: Schema = {"type": "object", "description": "The JSON of a protobuf message of A2A 0.3"}
-OLD_EVENTS = {"text/event-stream": {"schema": {"type": "string", "description": "Each `data` is such a message"}}}
 
 
-def sandbox_operation(operation: Schema) -> Schema:
-    """The same operation as the dialect has it: its errors, and its words in the query of ListTasks."""
-    parameters = operation["parameters"]
-    if operation["operationId"] == "ListTasks":
-        words = {ours: name for name, ours in sandbox.QUERY.items()}
-        parameters = [
-            {**one, "name": words.get(one["name"], one["name"])} if "name" in one else one for one in parameters
-        ]
-        state = next(one for one in parameters if one.get("name") == "state")
-        state["schema"] = {"type": "string", "enum": list(sandbox.STATES)}
-    return {
-        **operation,
-        "operationId": f"Sandbox{operation['operationId']}",
-        "tags": ["Sandbox"],
-        "parameters": parameters,
-        "responses": operation["responses"]
-        | errors("Sandbox", [key for key in operation["responses"] if key != "200"]),
-    }
-
-
-def add_old(at: Schema, route: routes.Route, secured: list[dict[str, list[str]]]) -> None:
-    """An operation of A2A 0.3; where another has the same path and method, the version tells them apart."""
-    method = route.method.lower()
-    if method in at:
-        at[method]["responses"]["200"]["content"][JSON] = {}
-        at[method]["description"] = f"Without `A2A-Version: 1.0`: {route.summary}; see docs/a2a-0.3.md"
-        return
-    streams = route.template.endswith((":stream", ":subscribe"))
+def mcp(route: Route, describer: Describer) -> Schema:
+    statuses = list(STATUSES)
     made: Schema = {
-        "operationId": "Old" + re.sub(r"\W+", " ", f"{method} {route.template}").title().replace(" ", ""),
-        "tags": ["A2A 0.3"],
-        "summary": route.summary,
-        "security": secured,
-        "parameters": [
-            parameter("Agent"),
-            *map(in_path, names(route.template)),
-            *[
-                parameter(name)
-                for name in ("Extensions", "Tenant", *(["LastEvent"] if "}:sub" in route.template else []))
-            ],
-        ],
-    }
-    if method == "post":
-        made["requestBody"] = {"required": "message" in route.template, "content": content([JSON], OLD_BODY)}
-    body = OLD_EVENTS if streams else content([JSON], {})
-    statuses = ["400", "401", "403", "404", "429", "503", *(["413", "422"] if method == "post" else [])]
-    made["responses"] = {"200": answer("200", body), **errors("Old", statuses)}
-    at[method] = made
-
-
-def openai_route(route: openai.OpenAIRoute, template: str, secured: list[dict[str, list[str]]]) -> Schema:
-    path = [name for name in names(template) if name != "agent"]
-    agent = [parameter("Agent")] if "{agent}" in template else []
-    asked = OPENAI_QUERIES.get(route.name, {})
-    tenant = [] if "models" in template else [parameter("Extensions"), parameter("Tenant")]
-    parameters = [*agent, *map(in_path, path), *tenant, *[in_query(name, schema) for name, schema in asked.items()]]
-    statuses = ["400", "401", "403", "404", "429", "503"]
-    streams = route.body is not None or bool(asked)
-    body = content([JSON], reference(OPENAI_RESULTS[route.name])) | (OPENAI_EVENTS if streams else {})
-    made: Schema = {
-        "operationId": "OpenAI" + route.name.title().replace("_", ""),
-        "tags": ["OpenAI"],
-        "summary": route.summary,
-        "security": secured,
-        "parameters": parameters,
-    }
-    if route.body is not None:
-        statuses += ["409", "413", "422", "502"]
-        made["requestBody"] = {"required": True, "content": content([JSON], reference(route.body))}
-    made["responses"] = {"200": answer("200", body), **errors("OpenAI", statuses)}
-    return made
-
-
-def mcp_route(method: str, summary: str, secured: list[dict[str, list[str]]]) -> Schema:
-    statuses = ["400", "401", "403", "404", "429", "503"]
-    made: Schema = {
-        "operationId": f"MCP{method.title()}",
+        "operationId": f"MCP{route.method.title()}",
         "tags": ["MCP"],
-        "summary": summary,
-        "security": secured,
+        "summary": route.summary,
+        "security": describer.security(route.access),
         "parameters": [parameter("MCPSession"), parameter("MCPVersion")],
     }
     body: Schema = {}
-    more = {"405": answer("405", {})}  # versions that have no sessions have none to end
-    if method == "POST":
+    more = {"405": answer("405", {})}  # versions without sessions have none to end
+    if route.method == "POST":
         statuses.append("413")
-        body = content([JSON], MCP_MESSAGE) | MCP_EVENTS
+        events = {"text/event-stream": {"schema": {"type": "string", "description": "Each `data` is such a message"}}}
+        body = content([JSON], MCP_MESSAGE) | events
         more = {status: answer(status, {}) for status in ("202", "406")}
         made["requestBody"] = {"required": True, "content": content([JSON], MCP_MESSAGE)}
     refused = {status: answer(status, content([JSON], MCP_MESSAGE)) for status in statuses}

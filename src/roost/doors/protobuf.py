@@ -13,6 +13,7 @@ from struct import pack
 from typing import Any, TypeVar
 
 import msgspec
+from a2a.types import a2a_pb2 as pb
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
@@ -290,3 +291,16 @@ _KNOWN_WRITERS: dict[str, Write] = {
     "google.protobuf.Value": _value_body,
     "google.protobuf.Timestamp": _time_body,
 }
+
+
+def page_of(data: bytes) -> bytes:
+    """Encode a page of tasks.
+
+    A task that protobuf cannot represent is listed with the fields that it can, so that it does not hide the others.
+    """
+    page = msgspec.json.decode(data)
+    try:
+        return written(pb.ListTasksResponse, page)
+    except UnsupportedOperation:
+        tasks = [{**fitting(pb.Task, task), "status": fitting(pb.TaskStatus, task["status"])} for task in page["tasks"]]
+        return written(pb.ListTasksResponse, {**page, "tasks": tasks})

@@ -2,173 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
+from roost.doors.admission import A2A, Call, speaks_1_0
 from roost.doors.context import Context
+from roost.doors.door import AGENT, CALLER, Door, Route
+from roost.doors.errors import rest_error
 from roost.doors.guard import check_content_type
-from roost.doors.http import REPLAYED, Request, RequestHead, Response, preferred_json, respond
-from roost.doors.sse import send_stream
-from roost.engine import push_configs
-from roost.engine.responses import TaskStream
-from roost.identity.principal import Principal
+from roost.doors.http import REPLAYED, Connection, Request, Response, preferred_json, respond
+from roost.doors.openapi_doors import rest_operation
+from roost.doors.operations import check_tenant, opening, unary
+from roost.doors.paths import NOTHING, Endpoint, Match, Table
+from roost.doors.sse import JSONForm, send_events
+from roost.engine.responses import SendResult
 from roost.protocol.codec import convert, decode
-from roost.protocol.errors import InvalidParams
-from roost.protocol.types import (
-    CancelTaskRequest,
-    DeleteTaskPushNotificationConfigRequest,
-    GetTaskPushNotificationConfigRequest,
-    GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest,
-    ListTasksRequest,
-    SendMessageRequest,
-    SubscribeToTaskRequest,
-    TaskPushNotificationConfig,
+from roost.protocol.errors import A2AError, MethodNotAllowed, RouteNotFound
+from roost.protocol.operations import OPERATIONS, Operation
+from roost.protocol.types import SendMessageRequest
+
+Handler = Callable[[Call, Request, dict[str, str]], Awaitable[None]]
+
+
+async def serve_operation(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
+    """Decode the parameters from body, query and path, and carry the operation out."""
+    if request.method == "POST":
+        params = params_of(operation, await read_body(call, request), path)
+    else:
+        params = convert(operation.request, {**request.query, **path}, strict=False)
+    check_tenant(call.agent, path.get("tenant", ""))
+    await carry_out(operation, call, request, params)
+
+
+async def read_body(call: Call, request: Request) -> bytes:
+    body = await request.body(call.context.max_body)
+    check_content_type(request, body)
+    return body
+
+
+def params_of(operation: Operation, body: bytes, path: dict[str, str]) -> Any:
+    if operation.request is SendMessageRequest:
+        return decode(SendMessageRequest, body)
+    return convert(operation.request, {**(decode(dict[str, Any], body) if body.strip() else {}), **path})
+
+
+async def carry_out(operation: Operation, call: Call, request: Request, params: Any) -> None:
+    """Carry an operation out, and send its result or its stream."""
+    check_tenant(call.agent, params.tenant)
+    if operation.streams:
+        async with call.stream(opening(operation)(call, params)) as stream:
+            await send_events(request, stream, JSONForm())
+        return
+    result = await unary(operation)(call, params)
+    if isinstance(result, SendResult):
+        if result.replayed:
+            request.response_headers.append(REPLAYED)
+        result = result.json()
+    await respond(request, Response(200, result, preferred_json(request)))
+
+
+TABLE: Table[Handler] = Table(
+    Endpoint(route.method, route.template, partial(serve_operation, operation), operation.summary)
+    for operation in OPERATIONS
+    for route in operation.rest
 )
-
-Handler = Callable[["Call"], Awaitable[None]]
-
-
-class Call(NamedTuple):
-    """One operation on one agent: the values that the path's template names are in `path`."""
-
-    context: Context
-    request: Request
-    agent: str
-    path: dict[str, str]
-    principal: Principal
+"""Served below an agent's path, and below `{path}/{tenant}` too."""
 
 
-async def send_message(call: Call) -> None:
-    message = await _body(call, SendMessageRequest)
-    context = call.context
-    answer = await context.engine.send(call.principal, call.agent, message, call.request.extensions)
-    if answer.replayed:
-        call.request.answer_headers.append(REPLAYED)
-    if answer.task is not None:
-        await _ok(call, b'{"task":%b}' % answer.task)
-    else:
-        await _ok(call, b'{"message":%b}' % (answer.message or b""))
+def match(method: str, path: str, agent: str) -> Match[Handler]:
+    """Find the operation for the path below an agent.
+
+    A first segment that is the agent's id is its tenant, even where the id reads like a path (`tasks`).
+    """
+    tenant, slash, below = path[1:].partition("/")
+    found = TABLE.match(method, path) if tenant != agent else NOTHING
+    if found is NOTHING and slash and tenant:
+        inner = TABLE.match(method, slash + below)
+        if inner is not NOTHING:
+            return Match(inner.endpoint, {**inner.path, "tenant": tenant}, inner.allowed)
+    return TABLE.match(method, path) if tenant == agent else found
 
 
-async def stream_message(call: Call) -> None:
-    refuse_resume(call.request)
-    message = await _body(call, SendMessageRequest)
-    stream = await call.context.engine.stream(call.principal, call.agent, message, call.request.extensions)
-    await serve_stream(call, stream)
+class AgentDoor(Door):
+    """A door whose paths are below an agent's. Subclasses say which endpoint a request is for."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def negotiate(self, call: Call, request: Request) -> None:
+        """Settle the version and the extensions."""
+        self.context.admission.negotiate(call, speaks_1_0)
+
+    def match(self, request: Request) -> Match[Handler]:
+        raise NotImplementedError
+
+    async def serve(self, request: Request) -> None:
+        context, place = self.context, request.place
+        found = self.match(request)
+        request.route = place.prefix + (found.endpoint.template if found.endpoint is not None else "/*")
+        admission = context.admission
+        principal = await admission.caller(request, A2A, context.agents.profile(place.agent))
+        call = await admission.agent(context, request, principal, place.agent, None)
+        if found.endpoint is None:
+            if found.allowed:
+                allowed = ", ".join(found.allowed)
+                raise MethodNotAllowed(
+                    f"{request.method} is not allowed on this path; use {allowed}", metadata={"allow": allowed}
+                )
+            raise RouteNotFound(
+                f"There is nothing at {request.method} {place.below[:200]} of the agent {place.agent!r}"
+            )
+        self.negotiate(call, request)
+        await found.endpoint.handler(call, request, found.path)
 
 
-async def get_task(call: Call) -> None:
-    request = _query(call, GetTaskRequest)
-    await _ok(call, await call.context.engine.get(call.principal, call.agent, request))
+class RestDoor(AgentDoor):
+    """Claims every path below an agent that no other door has claimed."""
 
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route(route.method, AGENT + route.template, operation.summary, CALLER, rest_operation(operation))
+            for operation in OPERATIONS
+            for route in operation.rest
+        ]
 
-async def list_tasks(call: Call) -> None:
-    request = _query(call, ListTasksRequest)
-    await _ok(call, await call.context.engine.list_tasks(call.principal, call.agent, request))
+    def claims(self, request: Request) -> bool:
+        return bool(request.place.agent)
 
+    def match(self, request: Request) -> Match[Handler]:
+        return match(request.method, request.place.below, request.place.agent)
 
-async def cancel_task(call: Call) -> None:
-    request = await _body(call, CancelTaskRequest)
-    await _ok(call, await call.context.engine.cancel(call.principal, call.agent, request))
-
-
-async def subscribe_to_task(call: Call) -> None:
-    if call.request.method == "GET":
-        request = _query(call, SubscribeToTaskRequest)
-    else:
-        request = await _body(call, SubscribeToTaskRequest)
-    last = last_event_id(call.request)
-    await serve_stream(call, await call.context.engine.subscribe(call.principal, call.agent, request, last))
-
-
-async def create_push_config(call: Call) -> None:
-    request = await _body(call, TaskPushNotificationConfig)
-    await _ok(call, await push_configs.create(call.context.engine, call.principal, call.agent, request))
-
-
-async def get_push_config(call: Call) -> None:
-    request = _query(call, GetTaskPushNotificationConfigRequest)
-    await _ok(call, await push_configs.get(call.context.engine, call.principal, call.agent, request))
-
-
-async def list_push_configs(call: Call) -> None:
-    request = _query(call, ListTaskPushNotificationConfigsRequest)
-    await _ok(call, await push_configs.list_configs(call.context.engine, call.principal, call.agent, request))
-
-
-async def delete_push_config(call: Call) -> None:
-    request = _query(call, DeleteTaskPushNotificationConfigRequest)
-    await push_configs.delete(call.context.engine, call.principal, call.agent, request)
-    await _ok(call, b"{}")
-
-
-async def extended_card(call: Call) -> None:
-    await _ok(call, await extended_card_of(call))
-
-
-async def serve_stream(call: Call, stream: TaskStream, prefix: bytes = b"", suffix: bytes = b"") -> None:
-    """While the caller's credential holds."""
-    context, follower = call.context, stream.follower
-    if follower is not None:
-        context.access.watch(follower, call.principal)
-    try:
-        await send_stream(call.request, context.engine, context.heartbeat, stream, prefix, suffix)
-    finally:
-        if follower is not None:
-            context.access.unwatch(follower)
-
-
-async def extended_card_of(call: Call) -> bytes:
-    context = call.context
-    return await context.cards.extended(context.base(call.request), call.agent, call.principal)
-
-
-def last_event_id(request: RequestHead) -> int | None:
-    raw = request.headers.get(b"last-event-id")
-    if raw is None:
-        return None
-    if not raw.isdigit() or len(raw) > 18:
-        raise InvalidParams("Last-Event-ID must be the id of an event of this task, a number", field="Last-Event-ID")
-    return int(raw)
-
-
-def refuse_resume(request: RequestHead) -> None:
-    if b"last-event-id" in request.headers:
-        raise InvalidParams(
-            "message:stream would send the message again; resume with tasks/{id}:subscribe and Last-Event-ID",
-            field="Last-Event-ID",
-        )
-
-
-async def _body(call: Call, kind: type[Any]) -> Any:
-    body = await call.request.body(call.context.max_body)
-    check_content_type(call.request, body)
-    if kind is SendMessageRequest:
-        value = decode(kind, body)
-    else:
-        value = convert(kind, {**(decode(dict[str, Any], body) if body.strip() else {}), **call.path})
-    _same_agent(call, value.tenant)
-    return value
-
-
-def _query(call: Call, kind: type[Any]) -> Any:
-    value = convert(kind, {**call.request.query, **call.path}, strict=False)
-    _same_agent(call, value.tenant)
-    return value
-
-
-def _same_agent(call: Call, tenant: str) -> None:
-    """A2A's `tenant` selects an agent; here the path has done so already."""
-    same_agent(call.agent, call.path.get("tenant", "") or tenant)
-    if tenant:
-        same_agent(call.agent, tenant)
-
-
-def same_agent(agent: str, tenant: str) -> None:
-    if tenant and tenant != agent:
-        raise InvalidParams(f"tenant names the agent {tenant[:128]!r}, the path names {agent!r}", field="tenant")
-
-
-async def _ok(call: Call, body: bytes) -> None:
-    await respond(call.request, Response(200, body, preferred_json(call.request)))
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return rest_error(request, error)

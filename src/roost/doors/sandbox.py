@@ -1,37 +1,39 @@
 """The paths of agentic-sandbox's v2 below an agent's `/v1/`: A2A 1.0 by other names, see docs/sandbox-dialect.md.
 
-Each is an alias: what the query calls otherwise and what is otherwise by default is translated, then the handler of the
-HTTP+JSON binding answers. A2A 0.3 has paths below `/v1/` too; `claims` says whose a request is.
+Each path is an alias of an operation. Other names in the query and other defaults are translated, then the HTTP+JSON
+binding serves the request. A2A 0.3 has paths below `/v1/` too; `claims` tells them apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
-from typing import Any
-from urllib.parse import urlencode
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 from uuid import uuid4
 
 import msgspec
 from msgspec import Raw
 
-from roost.doors import rest
+from roost.doors.admission import Call, speaks_any
+from roost.doors.door import AGENT, CALLER, Route
 from roost.doors.errors import PROBLEM_CODES, rest_error
 from roost.doors.guard import EXTENSIONS as EXTENSION_HEADERS
 from roost.doors.guard import SUPPORTED_VERSION, version_of
-from roost.doors.http import Request, Response
-from roost.doors.openai.door import ALIAS as OPENAI_ALIAS
-from roost.doors.rest import Call
-from roost.doors.routes import NOTHING, Match, Route, find
+from roost.doors.http import Connection, Place, Request, Response
+from roost.doors.openapi_doors import dialect_operation
+from roost.doors.paths import NOTHING, OPENAI_ALIAS, Endpoint, Match, Table
+from roost.doors.rest import AgentDoor, Handler, carry_out, params_of, read_body, serve_operation
 from roost.engine.push_configs import INLINE
-from roost.protocol.codec import decoder, encode
+from roost.protocol.codec import convert, decoder, encode
 from roost.protocol.errors import A2AError, InvalidParams
+from roost.protocol.operations import BY_NAME
 from roost.protocol.types import TaskState
 
 VERSION_SEGMENT = "v1"
 EXTENSIONS = "https://agentic-sandbox.aiwg.io/extensions/"
 QUERY = {"state": "status", "cursor": "pageToken", "limit": "pageSize"}
-"""What the dialect calls the fields of ListTasks."""
+"""What the dialect calls fields of ListTasks, and what A2A calls them."""
 STATES = {state.removeprefix("TASK_STATE_").lower(): state for state in TaskState if state != TaskState.UNSPECIFIED}
 CODES = PROBLEM_CODES | {
     "INVALID_PARAMS": "request.invalid_params",
@@ -40,25 +42,20 @@ CODES = PROBLEM_CODES | {
     "AGENT_NOT_FOUND": "instance.not_found",
     "TASK_MOVED": "runtime.unavailable",
 }
-"""How the dialect names errors; as the admin surface does where it has no name of its own."""
+"""What the dialect calls errors. Where it has no name of its own, it uses that of the admin surface."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 
-async def send_message(call: Call) -> None:
-    body = at_once(await call.request.body(call.context.max_body))
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": body}
-
-    call.request.receive = receive
-    await rest.send_message(call)
+async def send_message(call: Call, request: Request, path: dict[str, str]) -> None:
+    operation = BY_NAME["SendMessage"]
+    await carry_out(operation, call, request, params_of(operation, at_once(await read_body(call, request)), path))
 
 
-async def list_tasks(call: Call) -> None:
-    query = translated(call.request.query)
-    call.request.scope = {**call.request.scope, "query_string": urlencode(query).encode()}
+async def list_tasks(call: Call, request: Request, path: dict[str, str]) -> None:
+    operation = BY_NAME["ListTasks"]
     try:
-        await rest.list_tasks(call)
+        params = convert(operation.request, translated(request.query), strict=False)
+        await carry_out(operation, call, request, params)
     except InvalidParams as error:
         name = next((name for name, ours in QUERY.items() if ours == error.field), None)
         if name is None:
@@ -66,47 +63,86 @@ async def list_tasks(call: Call) -> None:
         raise InvalidParams(error.message.replace(QUERY[name], name), field=name) from None
 
 
-ROUTES: tuple[Route, ...] = (
-    Route("POST", "/v1/messages:send", send_message, "Sandbox: send a message; the answer does not wait"),
-    Route("GET", "/v1/tasks", list_tasks, "Sandbox: list the caller's tasks"),
-    Route("GET", "/v1/tasks/{id}", rest.get_task, "Sandbox: read a task"),
-    Route("POST", "/v1/tasks/{id}/cancel", rest.cancel_task, "Sandbox: cancel a task"),
-    Route("GET", "/v1/tasks/{id}/subscribe", rest.subscribe_to_task, "Sandbox: follow a task"),
-    Route("POST", "/v1/tasks/{id}/subscribe", rest.subscribe_to_task, "Sandbox: follow a task"),
-    Route(
-        "POST", "/v1/tasks/{taskId}/pushNotificationConfigs", rest.create_push_config, "Sandbox: set a task's webhook"
+class DialectRoute(NamedTuple):
+    """A path of the dialect, and the operation of A2A that it stands for."""
+
+    method: str
+    template: str
+    operation: str
+    summary: str
+    handler: Handler | None = None
+    """What translates the request; None if nothing has to be translated."""
+
+
+_CONFIGS = "/v1/tasks/{taskId}/pushNotificationConfigs"
+ROUTES = (
+    DialectRoute(
+        "POST", "/v1/messages:send", "SendMessage", "Send a message; the response does not wait", send_message
     ),
-    Route(
-        "GET", "/v1/tasks/{taskId}/pushNotificationConfigs", rest.list_push_configs, "Sandbox: list a task's webhooks"
-    ),
-    Route(
-        "GET",
-        "/v1/tasks/{taskId}/pushNotificationConfigs/{id}",
-        rest.get_push_config,
-        "Sandbox: read a task's webhook",
-    ),
-    Route(
-        "DELETE",
-        "/v1/tasks/{taskId}/pushNotificationConfigs/{id}",
-        rest.delete_push_config,
-        "Sandbox: delete a task's webhook",
-    ),
-    Route("GET", "/v1/extendedAgentCard", rest.extended_card, "Sandbox: the card as this caller may know it"),
+    DialectRoute("GET", "/v1/tasks", "ListTasks", "List the caller's tasks", list_tasks),
+    DialectRoute("GET", "/v1/tasks/{id}", "GetTask", "Read a task"),
+    DialectRoute("POST", "/v1/tasks/{id}/cancel", "CancelTask", "Cancel a task"),
+    DialectRoute("GET", "/v1/tasks/{id}/subscribe", "SubscribeToTask", "Follow a task"),
+    DialectRoute("POST", "/v1/tasks/{id}/subscribe", "SubscribeToTask", "Follow a task"),
+    DialectRoute("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Set a webhook of a task"),
+    DialectRoute("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "List the webhooks of a task"),
+    DialectRoute("GET", _CONFIGS + "/{id}", "GetTaskPushNotificationConfig", "Read a webhook of a task"),
+    DialectRoute("DELETE", _CONFIGS + "/{id}", "DeleteTaskPushNotificationConfig", "Delete a webhook of a task"),
+    DialectRoute("GET", "/v1/extendedAgentCard", "GetExtendedAgentCard", "Read the card as this caller may know it"),
 )
+TABLE: Table[Handler] = Table(
+    Endpoint(
+        route.method,
+        route.template,
+        route.handler or partial(serve_operation, BY_NAME[route.operation]),
+        f"Sandbox: {route.summary[:1].lower()}{route.summary[1:]}",
+    )
+    for route in ROUTES
+)
+
+
+class SandboxDoor(AgentDoor):
+    """Claims the paths below an agent's `/v1/` that are the dialect's and not those of A2A 0.3."""
+
+    def negotiate(self, call: Call, request: Request) -> None:
+        self.context.admission.negotiate(call, speaks_any)
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route(
+                route.method,
+                AGENT + route.template,
+                endpoint.summary,
+                CALLER,
+                dialect_operation(BY_NAME[route.operation], QUERY, list(STATES)),
+            )
+            for route, endpoint in zip(ROUTES, TABLE.endpoints, strict=True)
+        ]
+
+    def claims(self, request: Request) -> bool:
+        return claims(request, request.place)
+
+    def match(self, request: Request) -> Match[Handler]:
+        return TABLE.match(request.method, request.place.below)
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return dialect_error(request, error, request.place.agent)
 
 
 # Whose a request is
 
 
-def claims(request: Request, agent: str, below: str) -> bool:
-    """The request is the dialect's. An agent whose id is `v1` has its tenant's paths there."""
-    if not below.startswith("/v1/") or below == OPENAI_ALIAS or agent == VERSION_SEGMENT:
+def claims(request: Request, place: Place) -> bool:
+    """Say whether a request is the dialect's. An agent whose id is `v1` has the paths of its tenant there."""
+    if not place.below.startswith("/v1/") or place.below == OPENAI_ALIAS or place.agent in ("", VERSION_SEGMENT):
         return False
-    return is_dialect(request) and (bool(version_of(request)) or match(request.method, below) is not NOTHING)
+    return is_dialect(request) and (
+        bool(version_of(request)) or TABLE.match(request.method, place.below) is not NOTHING
+    )
 
 
 def is_dialect(request: Request) -> bool:
-    """It says that it is of A2A 1.0; or it says no version, and names an extension of the dialect."""
+    """Say whether a request asks for A2A 1.0, or for no version and an extension of the dialect."""
     version = version_of(request)
     if version:
         return version == SUPPORTED_VERSION or version.startswith(SUPPORTED_VERSION + ".")
@@ -114,15 +150,11 @@ def is_dialect(request: Request) -> bool:
     return any(uri.lower().startswith(EXTENSIONS) for uri in named)
 
 
-def match(method: str, below: str) -> Match:
-    return find(ROUTES, method, below)
-
-
 # Translation
 
 
 def at_once(body: bytes) -> bytes:
-    """The message with `returnImmediately`, unless it says so or otherwise. What cannot be read is left as it is."""
+    """Add `returnImmediately` to a request that does not set it. A body that cannot be read stays as it is."""
     read = decoder(dict[str, Raw])
     try:
         fields = read(body)
@@ -137,7 +169,7 @@ def at_once(body: bytes) -> bytes:
 
 
 def translated(query: dict[str, str]) -> dict[str, str]:
-    """ListTasks by its own names."""
+    """Translate the query of ListTasks into A2A's names."""
     found = {name: value for name, value in query.items() if name not in QUERY}
     for name, ours in QUERY.items():
         value = query.get(name, "")
@@ -159,8 +191,8 @@ def _state(value: str) -> str:
 # Errors
 
 
-def dialect_error(request: Request, error: A2AError, agent: str) -> Response:
-    """A2A's error, and beside it that of the dialect: together they are a problem of RFC 9457."""
+def dialect_error(request: Connection, error: A2AError, agent: str) -> Response:
+    """Put an error into A2A's form with the members of the dialect beside it, which make it a problem of RFC 9457."""
     traced = _TRACEPARENT.fullmatch(request.header(b"traceparent").strip())
     more: dict[str, object] = {
         "type": "about:blank",

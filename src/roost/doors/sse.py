@@ -1,103 +1,137 @@
-"""Server-sent events: committed bytes, framed once more for the wire."""
+"""Server-sent events: the one writer of all doors that stream over HTTP.
+
+A door brings a form, which turns the opening and each batch of committed events into bytes. The writer owns the rest:
+headers, signs of life, line ends, and the end of a stream whichever side ends it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from roost.doors.http import REPLAYED, Headers, Request
-from roost.engine.engine import Engine
-from roost.engine.follower import Follower
+from roost.doors.admission import OpenStream
+from roost.doors.errors import known
+from roost.doors.http import REPLAYED, ClientGone, Headers, Request, activated
 from roost.engine.live import LiveTask, StreamFrame
-from roost.engine.ports import StoreUnavailable
-from roost.engine.responses import TaskStream
-
-log = logging.getLogger("roost.doors")
+from roost.protocol.errors import A2AError
 
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-IDLE_S = 15.0
 KEEP_ALIVE = b": keep-alive\n"
-"""Without a blank line: where an id was sent before, httpx-sse makes an event without data of each."""
+"""Has no blank line after it: httpx-sse would take that for an event without data once an id was sent."""
 LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\u0085\u2028\u2029")
-"""No line ends to server-sent events, but to Python's splitlines, and so to every client that reads with httpx."""
+"""No line ends in server-sent events, but Python's splitlines, and so every client on httpx, takes them for some."""
 
 
-class Heartbeat:
-    """One timer for all streams: nudges those that were silent for IDLE_S."""
+class EventForm(Protocol):
+    """How a door writes a stream: each method returns whole server-sent events."""
 
-    def __init__(self) -> None:
-        self.streams: dict[Follower, float] = {}
-        self.timer: asyncio.TimerHandle | None = None
+    headers: Headers
+    """Headers of the response beyond those of every stream."""
 
-    def sent(self, follower: Follower) -> None:
-        self.streams[follower] = time.monotonic()
-        if self.timer is None:
-            self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat)
+    async def opening(self, stream: OpenStream) -> bytes: ...
 
-    def forget(self, follower: Follower) -> None:
-        self.streams.pop(follower, None)
+    async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+        """Write committed events. b"" if the client need not hear of them."""
 
-    def _beat(self) -> None:
-        silent_since = time.monotonic() - IDLE_S
-        for follower, last in self.streams.items():
-            if last <= silent_since:
-                follower.nudge()
-        self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat) if self.streams else None
+    def is_done(self) -> bool:
+        """Say that the client has heard everything, though the task may go on."""
+
+    async def closing(self, stream: OpenStream) -> bytes:
+        """Write what follows the last event."""
+
+    def broken(self, error: A2AError) -> bytes:
+        """Write that the stream ends before its task does."""
 
 
-async def send_stream(
-    request: Request, engine: Engine, heartbeat: Heartbeat, stream: TaskStream, prefix: bytes, suffix: bytes
-) -> None:
-    """`prefix` and `suffix` wrap each StreamResponse: empty for REST, a JSON-RPC envelope otherwise."""
-    headers = [*HEADERS, *request.answer_headers]
-    if request.extensions:
-        headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
-    opening = stream.opening
-    if opening.replayed:
-        headers.append(REPLAYED)
-    data = b'{"task":%b}' % opening.task if opening.task is not None else b'{"message":%b}' % (opening.message or b"")
-    line = b"" if stream.position is None else b"id: %d\n" % stream.position
-    first = one_line(b"%bdata: %b%b%b\n\n" % (line, prefix, data, suffix))
-    follower = stream.follower
+async def send_events(request: Request, stream: OpenStream, form: EventForm) -> bool:
+    """Send a stream to its end. Return False if the client left before."""
+    first = await form.opening(stream)
+    replayed = [REPLAYED] if stream.opening.replayed else []
+    headers = [*HEADERS, *request.response_headers, *activated(request), *replayed, *form.headers]
     request.status = 200
-    send = request.send
-    watcher: asyncio.Task[None] | None = None
+    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+    watch = ClientWatch(request, stream)
     try:
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": first, "more_body": follower is not None})
-        if follower is None:
-            return
-        watcher = asyncio.get_running_loop().create_task(_close_when_gone(request, follower))
-        heartbeat.sent(follower)
-        while (frames := await follower.batch()) is not None:
-            chunk = _chunk(frames, prefix, suffix) if prefix else _shared_chunk(follower.live, frames)
-            await send({"type": "http.response.body", "body": chunk or KEEP_ALIVE, "more_body": True})
-            heartbeat.sent(follower)
-        await send({"type": "http.response.body", "body": b""})
-    except StoreUnavailable as error:
-        log.warning("a stream ends early, its reader can resume it: %s", error)
-        await send({"type": "http.response.body", "body": b""})
+        await _send(request, first)
+        while not form.is_done() and (frames := await stream.batch()) is not None:
+            chunk = await form.batch(stream, frames) if frames else KEEP_ALIVE
+            if chunk:
+                await _send(request, chunk)
+        if watch.gone:
+            return False
+        error = None if form.is_done() else stream.interruption()
+        last = await form.closing(stream) if error is None else form.broken(error)
+    except ClientGone:
+        return False
+    except Exception as error:
+        last = form.broken(known(error, request))
     finally:
-        if watcher is not None:
-            watcher.cancel()
-        if follower is not None:
-            heartbeat.forget(follower)
-            engine.release(follower)
+        watch.end()
+    await _send(request, last, more=False)
+    return True
+
+
+async def _send(request: Request, chunk: bytes, *, more: bool = True) -> None:
+    await request.send({"type": "http.response.body", "body": one_line(chunk), "more_body": more})
+
+
+class ClientWatch:
+    """Closes a stream when its client disconnects."""
+
+    def __init__(self, request: Request, stream: OpenStream) -> None:
+        self.gone = False
+        self._task: asyncio.Task[None] | None = None
+        if stream.follower is not None:
+            self._task = asyncio.get_running_loop().create_task(self._watch(request, stream))
+
+    async def _watch(self, request: Request, stream: OpenStream) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        stream.close()
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+class JSONForm:
+    """StreamResponses as the bindings of A2A 1.0 send them. `prefix` and `suffix` are JSON-RPC's envelope."""
+
+    headers: Headers = []
+
+    def __init__(self, prefix: bytes = b"", suffix: bytes = b"") -> None:
+        self.prefix = prefix
+        self.suffix = suffix
+
+    async def opening(self, stream: OpenStream) -> bytes:
+        line = b"" if stream.position is None else b"id: %d\n" % stream.position
+        return b"%bdata: %b%b%b\n\n" % (line, self.prefix, stream.opening.json(), self.suffix)
+
+    async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+        return _chunk(frames, self.prefix, self.suffix) if self.prefix else _shared_chunk(stream.live, frames)
+
+    def is_done(self) -> bool:
+        return False
+
+    async def closing(self, stream: OpenStream) -> bytes:
+        return b""
+
+    def broken(self, error: A2AError) -> bytes:
+        """A client of 1.0 sees the stream end, and resumes it."""
+        return b""
 
 
 _chunks: WeakKeyDictionary[LiveTask, tuple[int, int, bytes]] = WeakKeyDictionary()
-"""The last chunk of each task: a thousand readers at one place of a stream are sent the same bytes."""
+"""The last chunk of each task: a thousand readers at the same position are sent the same bytes."""
 
 
 def _shared_chunk(live: LiveTask, frames: list[StreamFrame]) -> bytes:
-    if not frames:
-        return b""
     first, last = frames[0].seq, frames[-1].seq
     found = _chunks.get(live)
     if found is None or found[:2] != (first, last):
@@ -106,16 +140,10 @@ def _shared_chunk(live: LiveTask, frames: list[StreamFrame]) -> bytes:
 
 
 def _chunk(frames: list[StreamFrame], prefix: bytes, suffix: bytes) -> bytes:
-    return one_line(b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames]))
+    return b"".join([b"id: %d\ndata: %b%b%b\n\n" % (frame.seq, prefix, frame.data, suffix) for frame in frames])
 
 
 def one_line(chunk: bytes) -> bytes:
     for end, escaped in LINE_ENDS:
         chunk = chunk.replace(end, escaped)
     return chunk
-
-
-async def _close_when_gone(request: Request, follower: Follower) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    follower.close()

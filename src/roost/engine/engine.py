@@ -402,6 +402,10 @@ class Engine:
             follower.place.leave()
         self.released(follower.live)
 
+    async def knows(self, agent: str) -> bool:
+        """Say whether the agent is served here, or has tasks in the journal."""
+        return agent in self.runner.queues or agent in await self.store.agents()
+
     def queue_of(self, agent: str) -> AgentQueue:
         queue = self.runner.queues.get(agent)
         if queue is None:

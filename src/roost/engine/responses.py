@@ -21,6 +21,10 @@ class SendResult(NamedTuple):
     replayed: bool = False
     """The message had been answered before."""
 
+    def json(self) -> bytes:
+        """The SendMessageResponse, which is also the first StreamResponse of a stream."""
+        return b'{"task":%b}' % self.task if self.task is not None else b'{"message":%b}' % (self.message or b"")
+
 
 class TaskStream(NamedTuple):
     """An opening Task or Message, then what `follower` brings (nothing after a Message)."""

@@ -23,22 +23,10 @@ from roost.evidence.schema import (
     schema_of,
 )
 from roost.protocol import types as v10
+from roost.protocol.operations import BY_NAME
 
 V03, V10 = "0.3", "1.0"
 
-METHODS_10: dict[str, Any] = {
-    "SendMessage": v10.SendMessageRequest,
-    "SendStreamingMessage": v10.SendMessageRequest,
-    "GetTask": v10.GetTaskRequest,
-    "ListTasks": v10.ListTasksRequest,
-    "CancelTask": v10.CancelTaskRequest,
-    "SubscribeToTask": v10.SubscribeToTaskRequest,
-    "CreateTaskPushNotificationConfig": v10.TaskPushNotificationConfig,
-    "GetTaskPushNotificationConfig": v10.GetTaskPushNotificationConfigRequest,
-    "ListTaskPushNotificationConfigs": v10.ListTaskPushNotificationConfigsRequest,
-    "DeleteTaskPushNotificationConfig": v10.DeleteTaskPushNotificationConfigRequest,
-    "GetExtendedAgentCard": v10.GetExtendedAgentCardRequest,
-}
 MEMBERS = {
     "task": "task",
     "message": "message",
@@ -178,10 +166,16 @@ def _wrapped(member: str, value: Mapping[str, Any], inner: Mapping[str, Any]) ->
 
 
 def _request(method: Any) -> Document | None:
-    if not isinstance(method, str) or not (method in v03.METHODS or method in METHODS_10):
+    params: Schema
+    if not isinstance(method, str):
         return None
-    version = V03 if method in v03.METHODS else V10
-    params = v03.METHODS[method] if version == V03 else schema_of(METHODS_10[method])
+    if method in v03.METHODS:
+        version, params = V03, v03.METHODS[method]
+    elif method in BY_NAME:
+        request: Any = BY_NAME[method].request
+        version, params = V10, schema_of(request)
+    else:
+        return None
     assert isinstance(params, ObjectSchema)
     task_field = next((name for name in ("taskId", "id") if name in params.members), "")
     required = "message" if params in (SCHEMAS[V03, "send"], SCHEMAS[V10, "send"]) else ""

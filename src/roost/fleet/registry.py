@@ -24,6 +24,7 @@ class Registry:
 
     def __init__(self, agents: Iterable[HostedAgent] = ()) -> None:
         self._agents: dict[str, HostedAgent] = {}
+        self._checks: list[Callable[[Profile], None]] = []
         self._listeners: list[Callable[[AgentChange], None]] = []
         for hosted in agents:
             self.add(hosted)
@@ -52,6 +53,7 @@ class Registry:
         agent = hosted.profile.id
         if agent in self._agents:
             raise AgentExists(f"the agent {agent!r} is already served: replace it, or choose another id")
+        self._check(hosted.profile)
         self._agents[agent] = hosted
         self._tell(AgentChange(agent, hosted))
 
@@ -60,6 +62,7 @@ class Registry:
         agent = hosted.profile.id
         if agent not in self._agents:
             raise NoSuchAgent(f"there is no agent {agent!r} to replace: add it")
+        self._check(hosted.profile)
         self._agents[agent] = hosted
         self._tell(AgentChange(agent, hosted))
 
@@ -69,9 +72,19 @@ class Registry:
             raise NoSuchAgent(f"there is no agent {agent!r} to remove")
         self._tell(AgentChange(agent, None, cancel))
 
+    def require(self, check: Callable[[Profile], None]) -> None:
+        """Let `check` refuse agents, by an exception: those that are served, now, and others before they are."""
+        for profile in self.profiles():
+            check(profile)
+        self._checks.append(check)
+
     def subscribe(self, listener: Callable[[AgentChange], None]) -> None:
         """Call `listener` after each change, on the event loop, in the order of subscription."""
         self._listeners.append(listener)
+
+    def _check(self, profile: Profile) -> None:
+        for check in self._checks:
+            check(profile)
 
     def _tell(self, change: AgentChange) -> None:
         for listener in self._listeners:

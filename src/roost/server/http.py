@@ -20,7 +20,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from roost.doors.connection_stats import REFUSED
+from roost.doors.counters import REFUSED
 from roost.identity.peers import NamesNobody, Peer, certified, local_user
 from roost.server.refusals import (
     ConnectionRefusal,
@@ -32,6 +32,7 @@ from roost.server.refusals import (
     TooManyHeaders,
     answer,
 )
+from roost.server.websocket import PEER, WebSocketProtocol
 
 log = logging.getLogger("roost.server")
 
@@ -40,7 +41,6 @@ LINGER_S = 1.0
 """So long what a refused client still sends is read and dropped: a reset could take the answer from it."""
 NOTHING, HEAD, BODY = range(3)
 UCRED = struct.Struct("iII")
-PEER = "roost.peer"
 
 
 class ConnectionLimits(NamedTuple):
@@ -58,7 +58,7 @@ class ConnectionWatch:
 
     def __init__(self, limits: ConnectionLimits, state: ServerState) -> None:
         self.limits = limits
-        self.connections = cast("set[HTTPProtocol]", state.connections)
+        self.connections = cast("set[HTTPProtocol | WebSocketProtocol]", state.connections)
         self.leaving: set[HTTPProtocol] = set()
         """They have been refused and are given the time to read it."""
         self.handshakes: set[asyncio.Task[None]] = set()
@@ -139,8 +139,9 @@ class HTTPProtocol(HttpToolsProtocol):
                 self.refuse(LongHead(self.limits.max_head_bytes))
 
     def _feed(self, data: bytes) -> None:
-        """The parser takes it that an upgrade is followed and leaves the body: it is told again, without the upgrade.
+        """Parse. A WebSocket handshake takes the connection over; other upgrades are not followed.
 
+        The parser assumes that an upgrade is followed and leaves the body: it is fed again, without the upgrade.
         Java's HTTP client asks for h2c with its first request.
         """
         while True:
@@ -148,7 +149,25 @@ class HTTPProtocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                rest = data[upgrade.args[0] :]
+                if self._get_upgrade() == b"websocket":
+                    self._become_websocket(rest)
+                    return
+                data = self._head_without_upgrade() + rest
+
+    def _become_websocket(self, rest: bytes) -> None:
+        """Hand the connection over to the WebSocket protocol, with what has been read of it."""
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        self.arrived = 0
+        transport = cast(Corked, self.transport)
+        transport.flush()
+        protocol = WebSocketProtocol(self.config, self.server_state, self.app_state, self.watch, self.peer)
+        line = b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)
+        head = b"\r\n".join([line, *(b"%b: %b" % header for header in self.headers), b"", b""])
+        protocol.connection_made(transport.transport)
+        transport.transport.set_protocol(protocol)
+        protocol.data_received(head + rest)
 
     def _head_without_upgrade(self) -> bytes:
         line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())

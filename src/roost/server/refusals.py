@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from roost.doors.connection_stats import RefusalKind
+from roost.doors.counters import RefusalKind
 from roost.protocol.codec import encode
 from roost.protocol.errors import RoostError
 

@@ -17,6 +17,7 @@ from uvicorn.config import STARTUP_FAILURE
 from roost.server.http import ConnectionLimits, ConnectionWatch, HTTPProtocol
 from roost.server.sockets import BACKLOG, Listeners
 from roost.server.tls import TLS, TLSServer
+from roost.server.websocket import WebSocketProtocol
 
 log = logging.getLogger("roost.server")
 
@@ -34,13 +35,16 @@ class Server(uvicorn.Server):
         limits: ConnectionLimits,
         tls: TLS | None = None,
         drain_s: float = 1.0,
+        max_message: int = 8 * 1024 * 1024,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="uvloop",
                 http=HTTPProtocol,
-                ws="none",
+                ws=WebSocketProtocol,
+                ws_max_size=max_message,
+                ws_per_message_deflate=False,
                 lifespan="on",
                 log_config=None,
                 access_log=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from roost.doors.connection_stats import REFUSED
+from roost.doors.counters import REFUSED
 from roost.server.http import ConnectionWatch
 from roost.server.sockets import BACKLOG, CannotServe
 from roost.settings import Settings

@@ -1,4 +1,4 @@
-"""Wires the gRPC server to a host: where it listens, with which certificates, and what cards say of it.
+"""Joins the gRPC server to a host: where it listens, with which certificates, and what cards say about it.
 
 gRPC is an extra: its modules are imported only where the setting asks for it.
 """
@@ -10,24 +10,27 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roost.doors.access import Access
+from roost.doors.context import Context
+from roost.doors.counters import RequestCounts
+from roost.doors.guard import Guard
+from roost.doors.observability import Observability
 from roost.settings import Settings
-from roost.wiring.identity import IdentityServices
 
 if TYPE_CHECKING:
-    from roost.doors.app import App
     from roost.doors.grpc_server import GrpcServer
 
 
 SILENT = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
-"""gRPC's library writes to stderr by itself, of what we tell in our own words, and of every process that is started."""
+"""gRPC's library writes to stderr about what our own log reports, and about every process that is started."""
 
 
 class GrpcSetupError(Exception):
     """gRPC cannot be served like this; the message says what to change."""
 
 
-def open_grpc(settings: Settings, gate: IdentityServices) -> GrpcServer | None:
-    """A server that listens and does not answer yet; cards speak of it from now on."""
+def open_grpc(settings: Settings, access: Access) -> GrpcServer | None:
+    """Open a server that listens and does not answer yet."""
     if not settings.grpc:
         return None
     for name, value in SILENT.items():
@@ -39,44 +42,51 @@ def open_grpc(settings: Settings, gate: IdentityServices) -> GrpcServer | None:
     host, port = settings.grpc_address()
     certificates = None
     if settings.tls_cert:
-        client_ca = Path(settings.client_ca) if "mtls" in gate.access.rules.schemes else None
+        client_ca = Path(settings.client_ca) if "mtls" in access.rules.schemes else None
         certificates = Certificates(Path(settings.tls_cert), Path(settings.tls_key), client_ca)
     limits = GrpcLimits(
         settings.max_body, settings.max_head_bytes, settings.max_connections, settings.head_s, settings.write_s
     )
     try:
-        server = GrpcServer(host, port, limits, certificates, gate.access.token_cache, shared=settings.workers > 1)
+        return GrpcServer(host, port, limits, certificates, access.token_cache, shared=settings.workers > 1)
     except CannotListen as error:
         raise GrpcSetupError(str(error)) from None
-    agents = [profile.id for profile in gate.cards.profiles]
-    gate.cards.terms = gate.cards.terms._replace(
-        grpc=_on_cards(settings, host, server.port), grpc_03=agents[0] if len(agents) == 1 else settings.root
-    )
-    return server
 
 
-async def start_grpc(server: GrpcServer, app: App) -> None:
+async def start_grpc(
+    server: GrpcServer,
+    settings: Settings,
+    context: Context,
+    guard: Guard,
+    counts: RequestCounts,
+    observability: Observability,
+) -> None:
+    """Begin to answer."""
     from roost.doors.grpc import GrpcDoor
 
     kinds = [GrpcDoor]
-    if app.a2a_03:
+    if settings.a2a_03:
         from roost.doors.a2a_03.grpc import OldGrpcDoor
 
         kinds.append(OldGrpcDoor)
-    doors = [kind(app.context, app.guard, app.requests, app.root, server.calls) for kind in kinds]
+    doors = [kind(context, guard, counts, settings.root, server.calls) for kind in kinds]
 
     async def ready() -> bool:
-        return (await app.observability.readiness()).status == 200
+        return (await observability.readiness()).status == 200
 
-    await server.start({door.name: door.service() for door in doors}, ready)
+    await server.start({door.name: door.handlers() for door in doors}, ready)
 
 
-def _on_cards(settings: Settings, host: str, port: int) -> str:
+def place_on_cards(settings: Settings, server: GrpcServer | None) -> str:
+    """The host and port that cards give for gRPC, or only the port where the card's own host is meant."""
+    if server is None:
+        return ""
     if settings.grpc_public:
         return settings.grpc_public
+    host = settings.grpc_address()[0]
     if settings.public_url or _is_wildcard(host):
-        return f":{port}"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f":{server.port}"
+    return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
 
 
 def _is_wildcard(host: str) -> bool:

@@ -1,11 +1,27 @@
-"""A2A 0.3, for clients that say no version or 0.3: every conversion by a2a-sdk's compat layer, on our engine.
+"""A2A 0.3, for clients that ask for no version or for 0.3. a2a-sdk's compatibility layer converts; our operations work.
 
-door.py     what is 0.3's and what is not; its paths
-asked.py    bodies and protobuf messages as requests of 1.0, or an error that names the field
-beside.py   what takes long, beside the loop
-handler.py  the compat layer on our adapter, and what has to be mended in it
+door.py      which requests are 0.3's, and its paths
+requests.py  bodies and protobuf messages as requests of 1.0, or an error that names the field
+bridge.py    carries out an operation of 1.0 for a request of 0.3, and corrects what the layer gets wrong
+offload.py   runs large conversions in a thread
 jsonrpc.py, rest.py, grpc.py   the three bindings
-streams.py  server-sent events of 0.3
-cards.py    the card of 0.3
-errors.py   how REST and gRPC say errors
+cards.py     the card of 0.3
+errors.py    how REST and gRPC of 0.3 write errors
+
+The SDK takes a second to load, so the modules that need it are loaded with the first request that needs them.
 """
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from types import ModuleType
+
+_loaded: dict[str, ModuleType] = {}
+
+
+async def load(name: str) -> ModuleType:
+    """Load a module of this package without holding up the event loop."""
+    if name not in _loaded:
+        _loaded[name] = await asyncio.to_thread(importlib.import_module, f"roost.doors.a2a_03.{name}")
+    return _loaded[name]

@@ -1,41 +1,35 @@
-"""gRPC of 0.3: its service beside 1.0's, on the same server, by the compat layer's own servicer.
+"""gRPC of 0.3: its service beside 1.0's, on the same server.
 
-0.3 has no tenant: the metadata `a2a-agent` names the agent; without it, it is the root's, or the only one there is.
+0.3 has no tenant: the metadata `a2a-agent` names the agent. Without it the root's agent is meant, or the only one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-import grpc
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
-from a2a.compat.v0_3 import proto_utils
 from a2a.compat.v0_3 import types as old
-from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
-from a2a.types import a2a_pb2 as pb
+from a2a.compat.v0_3.proto_utils import FromProto, ToProto
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.door import require_old
+from roost.doors.a2a_03.bridge import carry_out, event_of, events_of, open_stream
+from roost.doors.a2a_03.door import speaks_0_3
 from roost.doors.a2a_03.errors import name_of
-from roost.doors.a2a_03.handler import Handler03
-from roost.doors.a2a_03.offload import beside
+from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import CONFIG, TASK, check_name, core_of, from_message, name_config
-from roost.doors.context import Context
-from roost.doors.grpc import GrpcDoor, Opening, Operation
-from roost.doors.grpc_calls import Calls
+from roost.doors.admission import Call, OpenStream
+from roost.doors.grpc import GrpcDoor
 from roost.doors.grpc_errors import Servicer, abort
-from roost.doors.guard import Guard
 from roost.doors.http import RequestHead
-from roost.doors.observability import Requests
-from roost.doors.sdk import SdkCall
+from roost.engine.live import StreamFrame
+from roost.engine.responses import TaskStream
 from roost.protocol.errors import A2AError
+from roost.protocol.operations import OPERATIONS, Operation
 
-T = TypeVar("T")
-
-SERVICE = old_pb.DESCRIPTOR.services_by_name["A2AService"]
 AGENT = "a2a-agent"
+BY_METHOD = {operation.old.grpc: operation for operation in OPERATIONS if operation.old.grpc}
 NAMED = {
     "GetTask": (TASK, "name"),
     "CancelTask": (TASK, "name"),
@@ -45,118 +39,103 @@ NAMED = {
     "GetTaskPushNotificationConfig": (CONFIG, "name"),
     "DeleteTaskPushNotificationConfig": (CONFIG, "name"),
 }
-"""What the name of the resource must be, and which field has it."""
-STREAMS = ("SendStreamingMessage", "TaskSubscription")
-OWN = {
-    "SendMessage": "send",
-    "SendStreamingMessage": "stream",
-    "GetTask": "get",
-    "CancelTask": "cancel",
-    "TaskSubscription": "subscribe",
-}
-"""What is converted beside the loop, and the method of Converter that does it; the others are the compat layer's."""
-
-
-class CompatGrpcConverter(CompatGrpcHandler):
-    """Its methods are given a ServerCallContext; who calls has been found out already."""
-
-    def __init__(self, context: Context) -> None:
-        self.handler = self.handler03 = Handler03(context)
-
-    async def send(self, request: old_pb.SendMessageRequest, context: Any) -> old_pb.SendMessageResponse:
-        asked = await _asked(request)
-        return await self.handler.send(asked, context, proto_utils.ToProto.task_or_message)
-
-    async def stream(self, request: old_pb.SendMessageRequest, context: Any) -> AsyncGenerator[old_pb.StreamResponse]:
-        asked = await _asked(request)
-        async with aclosing(self.handler.stream(asked, context, proto_utils.ToProto.stream_response)) as responses:
-            async for response in responses:
-                yield response
-
-    async def get(self, request: old_pb.GetTaskRequest, context: Any) -> old_pb.Task:
-        params = proto_utils.FromProto.task_query_params(request)
-        asked = core_of(old.GetTaskRequest(id=0, params=params))
-        return await self.handler.get(asked, context, proto_utils.ToProto.task)
-
-    async def cancel(self, request: old_pb.CancelTaskRequest, context: Any) -> old_pb.Task:
-        asked = core_of(old.CancelTaskRequest(id=0, params=proto_utils.FromProto.task_id_params(request)))
-        return await self.handler.cancel(asked, context, proto_utils.ToProto.task)
-
-    async def subscribe(
-        self, request: old_pb.TaskSubscriptionRequest, context: Any
-    ) -> AsyncGenerator[old_pb.StreamResponse]:
-        asked = core_of(old.TaskResubscriptionRequest(id=0, params=proto_utils.FromProto.task_id_params(request)))
-        async with aclosing(self.handler.subscribe(asked, context, proto_utils.ToProto.stream_response)) as responses:
-            async for response in responses:
-                yield response
-
-    async def _handle_unary(self, context: Any, handler_func: Callable[[Any], Awaitable[T]], default_response: T) -> T:
-        return await handler_func(context)
+"""The form of the resource name of each method, and the field that holds it."""
 
 
 class OldGrpcDoor(GrpcDoor):
-    name = SERVICE.full_name
+    service = old_pb.DESCRIPTOR.services_by_name["A2AService"]
+    messages = old_pb
     names_agent = AGENT
 
-    def __init__(self, context: Context, guard: Guard, requests: Requests, root: str | None, calls: Calls) -> None:
-        agents = list(context.engine.runner.queues)
-        super().__init__(context, guard, requests, agents[0] if len(agents) == 1 else root, calls)
-        self.converter = CompatGrpcConverter(context)
+    def operation(self, method: str) -> Operation:
+        return BY_METHOD[method]
 
-    def service(self) -> grpc.GenericRpcHandler:
-        kinds = {method.name: getattr(old_pb, method.input_type.name) for method in SERVICE.methods}
-        made: dict[str, Callable[[Any, Any], Any]] = {name: self._checked(name) for name in kinds}
-        unary = {name: operation for name, operation in made.items() if name not in STREAMS}
-        return self._handlers(
-            kinds,
-            {name: _in_bytes(method) for name, method in unary.items()},
-            {name: _each_in_bytes(made[name]) for name in STREAMS},
-        )
+    def agent_of(self, head: RequestHead, params: Any) -> str:
+        named = head.header(AGENT.encode()).strip()
+        agents = list(self.context.agents)
+        return named or (agents[0] if len(agents) == 1 else self.root)
 
-    def _checked(self, name: str) -> Callable[[Any, Any], Any]:
-        operation = getattr(self.converter, OWN.get(name, name))
+    def check_version(self, head: RequestHead) -> None:
+        speaks_0_3(head)
 
-        def checked(params: Message, context: Any) -> Any:
-            check(name, params)
-            return operation(params, context)
+    async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
+        core = await _core(method, params)
+        to_proto = RESPONSES[operation.name]
+        result = await carry_out(call, operation, core, lambda value: to_proto(value).SerializeToString())
+        return result.value, result.replayed
 
-        return checked
+    async def open(self, call: Call, method: str, operation: Operation, params: Any) -> TaskStream:
+        return await open_stream(call, operation, await _core(method, params))
 
-    def _agent(self, head: RequestHead, params: Any) -> str | None:
-        return head.header(AGENT.encode()).strip() or self.root
+    async def first(self, operation: Operation, stream: OpenStream) -> bytes:
+        data = stream.opening.json()
+        return await offload(len(data), lambda: _event(event_of(data, ends_at_question=not operation.resumes)))
 
-    def _check_version(self, version: str) -> None:
-        require_old(version)
+    async def events(self, operation: Operation, stream: OpenStream, frames: list[StreamFrame]) -> list[bytes]:
+        return await events_of(stream, frames, _event, ends_at_question=not operation.resumes)
 
-    async def _refuse(self, context: Servicer, error: A2AError) -> None:
+    async def refuse(self, context: Servicer, error: A2AError) -> None:
         """The SDKs of 0.3 read the error's name from the text."""
         await abort(context, error, f"{name_of(error)}: {error.message}")
 
 
-async def _asked(request: old_pb.SendMessageRequest) -> pb.SendMessageRequest:
-    return await beside(request.ByteSize(), lambda: from_message(request))
+def _event(event: Any) -> bytes:
+    data: bytes = ToProto.stream_response(event).SerializeToString()
+    return data
 
 
-def check(name: str, params: Any) -> None:
-    if name in NAMED:
-        pattern, field = NAMED[name]
+async def _core(method: str, params: Any) -> Message:
+    """Convert a message of 0.3 into that of 1.0."""
+    if method in NAMED:
+        pattern, field = NAMED[method]
         check_name(pattern, field, getattr(params, field))
-    if name == "CreateTaskPushNotificationConfig":
+    if method == "CreateTaskPushNotificationConfig":
         name_config(params.parent.removeprefix("tasks/"), params)
+    if isinstance(params, old_pb.SendMessageRequest):
+        return await offload(params.ByteSize(), lambda: from_message(params))
+    return core_of(REQUESTS[method](params))
 
 
-def _in_bytes(method: Callable[[Any, Any], Awaitable[Message | None]]) -> Operation:
-    async def operation(call: SdkCall, params: Any) -> bytes:
-        answer = await method(params, call.context())
-        return b"" if answer is None else answer.SerializeToString()
-
-    return operation
+def _split_name(name: str) -> dict[str, Any]:
+    """The ids in tasks/{id}/pushNotificationConfigs/{id}, which has been checked."""
+    _, task, _, config = name.split("/")
+    return {"id": task, "push_notification_config_id": config}
 
 
-def _each_in_bytes(method: Callable[[Any, Any], Any]) -> Opening:
-    async def opening(call: SdkCall, params: Any) -> AsyncGenerator[bytes]:
-        async with aclosing(method(params, call.context())) as responses:
-            async for response in responses:
-                yield response.SerializeToString()
+REQUESTS: dict[str, Callable[[Any], Any]] = {
+    "GetTask": lambda params: old.GetTaskRequest(id=0, params=FromProto.task_query_params(params)),
+    "CancelTask": lambda params: old.CancelTaskRequest(id=0, params=FromProto.task_id_params(params)),
+    "TaskSubscription": lambda params: old.TaskResubscriptionRequest(id=0, params=FromProto.task_id_params(params)),
+    "CreateTaskPushNotificationConfig": lambda params: old.SetTaskPushNotificationConfigRequest(
+        id=0, params=FromProto.task_push_notification_config_request(params)
+    ),
+    "GetTaskPushNotificationConfig": lambda params: old.GetTaskPushNotificationConfigRequest(
+        id=0, params=old.GetTaskPushNotificationConfigParams(**_split_name(params.name))
+    ),
+    "ListTaskPushNotificationConfig": lambda params: old.ListTaskPushNotificationConfigRequest(
+        id=0, params=old.ListTaskPushNotificationConfigParams(id=params.parent.removeprefix("tasks/"))
+    ),
+    "DeleteTaskPushNotificationConfig": lambda params: old.DeleteTaskPushNotificationConfigRequest(
+        id=0, params=old.DeleteTaskPushNotificationConfigParams(**_split_name(params.name))
+    ),
+    "GetAgentCard": lambda params: old.GetAuthenticatedExtendedCardRequest(id=0),
+}
+"""The SDK's model of each request, from its protobuf message."""
 
-    return opening
+
+def _configs(configs: list[old.TaskPushNotificationConfig]) -> Message:
+    found = [ToProto.task_push_notification_config(config) for config in configs]
+    return old_pb.ListTaskPushNotificationConfigResponse(configs=found)
+
+
+RESPONSES: dict[str, Callable[[Any], Message]] = {
+    "SendMessage": ToProto.task_or_message,
+    "GetTask": ToProto.task,
+    "CancelTask": ToProto.task,
+    "CreateTaskPushNotificationConfig": ToProto.task_push_notification_config,
+    "GetTaskPushNotificationConfig": ToProto.task_push_notification_config,
+    "ListTaskPushNotificationConfigs": _configs,
+    "DeleteTaskPushNotificationConfig": lambda nothing: Empty(),
+    "GetExtendedAgentCard": ToProto.agent_card,
+}
+"""The protobuf message of each result, by operation."""

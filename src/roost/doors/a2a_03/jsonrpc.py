@@ -2,125 +2,74 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 from a2a.compat.v0_3 import types as old
-from google.protobuf.message import Message
 from msgspec import Raw
 from pydantic import BaseModel
 
-from roost.doors import jsonrpc
-from roost.doors.a2a_03.door import admit
-from roost.doors.a2a_03.handler import Handler03, plain, refusal, sdk_call
-from roost.doors.a2a_03.offload import beside
+from roost.doors.a2a_03.bridge import OldForm, carry_out, open_stream, plain
+from roost.doors.a2a_03.door import negotiate
+from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import from_params
-from roost.doors.a2a_03.streams import write_stream
+from roost.doors.admission import Call
 from roost.doors.errors import rpc_error
-from roost.doors.guard import check_content_type
-from roost.doors.http import REPLAYED, ClientGone, Response, respond
-from roost.doors.jsonrpc import NO_ID, envelope_of
-from roost.doors.rest import Call, last_event_id, refuse_resume
+from roost.doors.http import REPLAYED, Request, Response, respond
+from roost.doors.jsonrpc import Envelope, params_of
+from roost.doors.sse import send_events
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError, MethodNotFound
+from roost.protocol.operations import BY_NAME, BY_OLD_RPC, Operation
 
-
-class Method(NamedTuple):
-    kind: type[BaseModel]
-    operation: str
-    """Of the handler."""
-    streams: bool = False
-
-
-METHODS: dict[str, Method] = {
-    "message/send": Method(old.SendMessageRequest, "send"),
-    "message/stream": Method(old.SendStreamingMessageRequest, "stream", streams=True),
-    "tasks/get": Method(old.GetTaskRequest, "get"),
-    "tasks/cancel": Method(old.CancelTaskRequest, "cancel"),
-    "tasks/resubscribe": Method(old.TaskResubscriptionRequest, "subscribe", streams=True),
-    "tasks/pushNotificationConfig/set": Method(
-        old.SetTaskPushNotificationConfigRequest, "on_create_task_push_notification_config"
-    ),
-    "tasks/pushNotificationConfig/get": Method(
-        old.GetTaskPushNotificationConfigRequest, "on_get_task_push_notification_config"
-    ),
-    "tasks/pushNotificationConfig/list": Method(
-        old.ListTaskPushNotificationConfigRequest, "on_list_task_push_notification_configs"
-    ),
-    "tasks/pushNotificationConfig/delete": Method(
-        old.DeleteTaskPushNotificationConfigRequest, "on_delete_task_push_notification_config"
-    ),
-    "agent/getAuthenticatedExtendedCard": Method(old.GetAuthenticatedExtendedCardRequest, "on_get_extended_agent_card"),
+KINDS: dict[str, type[BaseModel]] = {
+    "SendMessage": old.SendMessageRequest,
+    "SendStreamingMessage": old.SendStreamingMessageRequest,
+    "GetTask": old.GetTaskRequest,
+    "CancelTask": old.CancelTaskRequest,
+    "SubscribeToTask": old.TaskResubscriptionRequest,
+    "CreateTaskPushNotificationConfig": old.SetTaskPushNotificationConfigRequest,
+    "GetTaskPushNotificationConfig": old.GetTaskPushNotificationConfigRequest,
+    "ListTaskPushNotificationConfigs": old.ListTaskPushNotificationConfigRequest,
+    "DeleteTaskPushNotificationConfig": old.DeleteTaskPushNotificationConfigRequest,
+    "GetExtendedAgentCard": old.GetAuthenticatedExtendedCardRequest,
 }
+"""The SDK's model of each request, by operation."""
 
 
-async def serve(call: Call) -> None:
-    request = call.request
-    request_id = NO_ID
-    try:
-        body = await request.body(call.context.max_body)
-        check_content_type(request, body)
-        envelope = envelope_of(body)
-        request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
-        engine = call.context.engine
-        admit(request, engine.queue_of(call.agent).hosted.profile, engine.tenancy)
-        method = _method(envelope.method)
-        request.route = f"{request.route} {envelope.method}"
-        params = bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}"
-        asked = await beside(len(params), lambda: from_params(method.kind, envelope.method, params))
-        await (_stream if method.streams else _answer)(call, method, asked, bytes(request_id))
-    except ClientGone:
-        raise
-    except (Exception, asyncio.CancelledError) as error:
-        if request.status:
-            raise
-        await respond(request, rpc_error(refusal(error, request), request_id))
+async def serve(call: Call, request: Request, envelope: Envelope, request_id: bytes) -> None:
+    negotiate(call, request)
+    operation = _operation(envelope.method)
+    request.route = f"{request.route} {envelope.method}"
+    params = params_of(envelope)
+    core = await offload(len(params), lambda: from_params(KINDS[operation.name], envelope.method, params))
 
-
-def _method(name: str) -> Method:
-    found = METHODS.get(name)
-    if found is not None:
-        return found
-    if name in jsonrpc.METHODS:
-        raise MethodNotFound(
-            f"{name} is a method of A2A 1.0, and a request without A2A-Version is one of 0.3: send the header"
-            " `A2A-Version: 1.0`"
-        )
-    raise MethodNotFound(f"Method {name[:80]!r} does not exist; A2A 0.3 has {', '.join(METHODS)}")
-
-
-async def _answer(call: Call, method: Method, asked: Message | BaseModel, request_id: bytes) -> None:
-    made = sdk_call(call)
-    operation = getattr(Handler03(call.context), method.operation)
-
-    def form(result: Any) -> bytes:
-        if isinstance(result, list):
-            return _result(request_id, [plain(item) for item in result])
-        return _result(request_id, None if result is None else plain(result))
-
-    if isinstance(asked, Message):
-        body = await operation(asked, made.context(), form)
-    else:
-        body = form(await operation(asked, made.context()))
-    if made.replayed:
-        call.request.answer_headers.append(REPLAYED)
-    await respond(call.request, Response(200, body))
-
-
-async def _stream(call: Call, method: Method, asked: Message | BaseModel, request_id: bytes) -> None:
-    request, made = call.request, sdk_call(call)
-    if method.operation == "subscribe":
-        made.last_event_id = last_event_id(request)
-    else:
-        refuse_resume(request)
+    def form(value: Any) -> bytes:
+        if isinstance(value, list):
+            value = [plain(item) for item in value]
+        elif value is not None:
+            value = plain(value)
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, encode(value))
 
     def ending(error: A2AError) -> bytes:
         return b"data: %b\n\n" % rpc_error(error, Raw(request_id)).body
 
-    operation = getattr(Handler03(call.context), method.operation)
-    frames = operation(asked, made.context(), lambda event: _result(request_id, plain(event)))
-    await write_stream(request, made, frames, ending)
+    if operation.streams:
+        async with call.stream(open_stream(call, operation, core)) as stream:
+            await send_events(request, stream, OldForm(operation, form, ending))
+        return
+    result = await carry_out(call, operation, core, form)
+    if result.replayed:
+        request.response_headers.append(REPLAYED)
+    await respond(request, Response(200, result.value))
 
 
-def _result(request_id: bytes, result: Any) -> bytes:
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, encode(result))
+def _operation(method: str) -> Operation:
+    found = BY_OLD_RPC.get(method)
+    if found is not None:
+        return found
+    if method in BY_NAME:
+        raise MethodNotFound(
+            f"{method} is a method of A2A 1.0, and a request without A2A-Version is one of 0.3: send the header"
+            " `A2A-Version: 1.0`"
+        )
+    raise MethodNotFound(f"Method {method[:80]!r} does not exist; A2A 0.3 has {', '.join(BY_OLD_RPC)}")

@@ -1,5 +1,8 @@
-"""What a client of 0.3 sent, as the compat layer makes a request of 1.0 of it; or InvalidParams, with the field, before
-anything is done. What the layer would take for something else, such as a part of A2A 1.0, is refused here."""
+"""Converts what a client of 0.3 sent into a request of 1.0, by the SDK's compatibility layer.
+
+Bad input is refused with InvalidParams that names the field, before anything is done. So is input that the layer would
+take for something else, such as a part of A2A 1.0.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
 from a2a.compat.v0_3 import conversions, proto_utils
 from a2a.compat.v0_3 import types as old
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import ParseDict
 from google.protobuf.json_format import ParseError as NotProtobuf
 from google.protobuf.message import Message
@@ -29,11 +33,11 @@ HINT = "; this is A2A 0.3, for 1.0 send `A2A-Version: 1.0`"
 TASK = re.compile(r"tasks/[^/]+")
 CONFIG = re.compile(r"tasks/[^/]+/pushNotificationConfigs/[^/]+")
 EXACT = 2**53
-"""Integers up to here are what they were as doubles."""
+"""Integers up to here are exact as doubles."""
 MOST = 100_000
-"""Values in a body."""
+"""The most values in a body."""
 HEAVIEST = 2 * 1024 * 1024
-"""Bytes of a protobuf message that are no text and no file; a number in it takes eleven."""
+"""The most bytes of a protobuf message beside texts and files. A number in it takes eleven."""
 UNFIT = "it is nested too deep, or has a number that is too large"
 
 _STEP = re.compile(r"Failed to parse (\w+) field: ")
@@ -44,14 +48,20 @@ TO_CORE: dict[type[BaseModel], Callable[[Any], Message]] = {
     old.GetTaskRequest: conversions.to_core_get_task_request,
     old.CancelTaskRequest: conversions.to_core_cancel_task_request,
     old.TaskResubscriptionRequest: conversions.to_core_subscribe_to_task_request,
+    old.SetTaskPushNotificationConfigRequest: conversions.to_core_create_task_push_notification_config_request,
+    old.GetTaskPushNotificationConfigRequest: conversions.to_core_get_task_push_notification_config_request,
+    old.ListTaskPushNotificationConfigRequest: conversions.to_core_list_task_push_notification_config_request,
+    old.DeleteTaskPushNotificationConfigRequest: conversions.to_core_delete_task_push_notification_config_request,
+    old.GetAuthenticatedExtendedCardRequest: conversions.to_core_get_extended_agent_card_request,
 }
-"""Those that are converted here. The others are small, and the compat layer's handler takes them as they are."""
+"""The conversion of each request of 0.3 into the message of 1.0."""
 
 
 # JSON-RPC
 
 
-def from_params(kind: type[BaseModel], method: str, body: bytes) -> Message | BaseModel:
+def from_params(kind: type[BaseModel], method: str, body: bytes) -> Message:
+    """Convert the params of a JSON-RPC request."""
     check_size(body)
     try:
         params = msgspec.json.decode(body)
@@ -64,11 +74,11 @@ def from_params(kind: type[BaseModel], method: str, body: bytes) -> Message | Ba
         request = kind.model_validate({"id": 0, "method": method, "params": params})
     except ValidationError as error:
         raise _invalid(error) from None
-    return core_of(request) if kind in TO_CORE else request
+    return core_of(request)
 
 
 def _check_kinds(params: Any) -> None:
-    """0.3's own reader takes a part without a kind for whatever fits."""
+    """Refuse parts without a kind: the SDK's reader would take them for whatever fits."""
     message = params.get("message") if isinstance(params, dict) else None
     parts = message.get("parts") if isinstance(message, dict) else None
     for index, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -80,7 +90,7 @@ def _check_kinds(params: Any) -> None:
 def _invalid(error: ValidationError) -> InvalidParams:
     found = error.errors(include_url=False, include_context=False)
     others = {item["loc"][:-1] for item in found if item["type"] == "literal_error"}
-    """The branches of a union that the kind of the part is not of."""
+    """The branches of a union that the part's kind excludes."""
     fitting = [item for item in found if item["loc"][:-1] not in others] or found
     best = next((item for item in fitting if item["type"] != "missing"), fitting[0])
     path = ""
@@ -98,7 +108,7 @@ def _invalid(error: ValidationError) -> InvalidParams:
 # REST: the JSON of protobuf
 
 
-def from_json(body: bytes) -> pb.SendMessageRequest:
+def from_json(body: bytes) -> Message:
     value = _object(body)
     message = value.get("message", value.get("request"))
     if not isinstance(message, dict):
@@ -116,8 +126,8 @@ def from_json(body: bytes) -> pb.SendMessageRequest:
     return from_message(_parsed(old_pb.SendMessageRequest(), value))
 
 
-def push_from_json(task_id: str, body: bytes, config_id: str) -> old.SetTaskPushNotificationConfigRequest:
-    """With the config alone (as the specification has it) or within a request (as a2a-sdk sends it)."""
+def push_from_json(task_id: str, body: bytes, config_id: str) -> Message:
+    """Convert a config, which comes alone (as the specification has it) or within a request (as a2a-sdk sends it)."""
     value = _object(body)
     asked = _parsed(
         old_pb.CreateTaskPushNotificationConfigRequest(config_id=config_id),
@@ -132,7 +142,7 @@ def push_from_json(task_id: str, body: bytes, config_id: str) -> old.SetTaskPush
         task_id=task_id,
         push_notification_config=proto_utils.FromProto.push_notification_config(asked.config.push_notification_config),
     )
-    return old.SetTaskPushNotificationConfigRequest(id=0, params=params)
+    return core_of(old.SetTaskPushNotificationConfigRequest(id=0, params=params))
 
 
 def history_length(query: dict[str, str]) -> int | None:
@@ -152,7 +162,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _check_part(field: str, part: Any) -> None:
-    """What the parser would pass over: content that it does not know, and bytes that are no base64."""
+    """Refuse what the parser would ignore: content that it does not know, and bytes that are not base64."""
     if not isinstance(part, dict):
         return
     if not {"text", "file", "data"} & part.keys():
@@ -179,7 +189,7 @@ def _parsed(message: M, value: dict[str, Any]) -> M:
 # Protobuf, of REST and of gRPC
 
 
-def from_message(message: old_pb.SendMessageRequest) -> pb.SendMessageRequest:
+def from_message(message: old_pb.SendMessageRequest) -> Message:
     asked = message.request
     plain = sum(len(part.text.encode()) + len(part.file.file_with_bytes) for part in asked.content)
     if message.ByteSize() - plain > HEAVIEST:
@@ -198,19 +208,18 @@ def from_message(message: old_pb.SendMessageRequest) -> pb.SendMessageRequest:
         params = proto_utils.FromProto.message_send_params(message)
     except (ValueError, RecursionError):
         raise InvalidParams(f"message: {UNFIT}", field="message") from None
-    core: pb.SendMessageRequest = core_of(old.SendMessageRequest(id=0, params=params))
-    return core
+    return core_of(old.SendMessageRequest(id=0, params=params))
 
 
 def check_name(pattern: re.Pattern[str], field: str, name: str) -> None:
-    """Of a resource: the compat layer passes over what follows the ids."""
+    """Check the name of a resource: the compatibility layer ignores what follows the ids."""
     if pattern.fullmatch(name) is None:
         form = "tasks/{id}" if pattern is TASK else "tasks/{id}/pushNotificationConfigs/{id}"
         raise InvalidParams(f"{field}: {name[:128]!r} is not {form}", field=field)
 
 
 def name_config(task_id: str, asked: old_pb.CreateTaskPushNotificationConfigRequest) -> None:
-    """Give the webhook the id that the request has, wherever it says it. a2a-sdk ends the name in None for none."""
+    """Give the webhook the id that the request has, wherever it is. a2a-sdk ends the name in None where it has none."""
     config = asked.config
     if not config.HasField("push_notification_config"):
         field = "config.pushNotificationConfig"
@@ -227,13 +236,17 @@ def name_config(task_id: str, asked: old_pb.CreateTaskPushNotificationConfigRequ
 # All of them
 
 
-def core_of(request: BaseModel) -> Any:
-    """The request of 1.0."""
+def core_of(request: BaseModel) -> Message:
+    """Convert a request of 0.3 into the message of 1.0."""
     if isinstance(request, (old.SendMessageRequest, old.SendStreamingMessageRequest)):
         for index, part in enumerate(request.params.message.parts):
             _check_content(f"message.parts[{index}]", part.root)
+    if isinstance(request, old.GetTaskPushNotificationConfigRequest) and isinstance(request.params, old.TaskIdParams):
+        return pb.ListTaskPushNotificationConfigsRequest(task_id=request.params.id, page_size=1)
     try:
         return TO_CORE[type(request)](request)
+    except InvalidParamsError as error:
+        raise InvalidParams(error.message) from None
     except (ValueError, TypeError, OverflowError, RecursionError, NotProtobuf) as error:
         field = "historyLength" if "out of range" in str(error) else "params"
         raise InvalidParams(f"{field}: {UNFIT}", field=field) from None
@@ -250,7 +263,7 @@ def _check_content(field: str, part: old.TextPart | old.FilePart | old.DataPart)
 
 
 def check_size(body: bytes) -> None:
-    """By the commas: each value of JSON that can be many is beside one."""
+    """Limit the number of values by the number of commas: each value that can occur many times has one beside it."""
     if body.count(b",") > MOST:
         outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
         if outside_strings.count(b",") > MOST:
@@ -262,7 +275,7 @@ def _too_large(what: str) -> PayloadTooLarge:
 
 
 class _Inexact(Exception):
-    """An integer that no double is. `path` leads to it, from its end."""
+    """An integer that a double cannot hold. `path` leads to it, last step first."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -279,7 +292,7 @@ def _check_numbers(value: Any) -> None:
 
 
 def _look_at(value: Any) -> None:
-    """Every integer below it."""
+    """Check every integer below a value."""
     steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, item in steps:
         try:

@@ -6,167 +6,232 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from roost.doors.admission import A2A, Call, speaks_any
 from roost.doors.context import Context
-from roost.doors.guard import check_content_type, negotiate_extensions
-from roost.doors.http import NOT_KEPT, Request, Response, respond
+from roost.doors.door import AGENT, CALLER, KNOWN, Door, Route, require_method
+from roost.doors.guard import check_content_type
+from roost.doors.http import NOT_KEPT, Connection, Request, Response, respond
+from roost.doors.openai import shapes
 from roost.doors.openai.chat import Chunks, completion
-from roost.doors.openai.errors import failed
-from roost.doors.openai.exchange import SESSION, Exchange, TurnReference, write_stream
+from roost.doors.openai.errors import failed, openai_error
+from roost.doors.openai.exchange import SESSION, Exchange, TurnReference
 from roost.doors.openai.requests import ChatRequest, ResponsesRequest, parse
 from roost.doors.openai.responses import ResponseEvents, response
 from roost.doors.openai.sending import TurnRequest, begin, place_of, reopen
 from roost.doors.openai.turn import turn_of
-from roost.doors.rest import Call
-from roost.doors.templates import values_of
+from roost.doors.openapi_doors import openai_route
+from roost.doors.paths import OPENAI_ALIAS as ALIAS
+from roost.doors.paths import Endpoint, Table, values_of
 from roost.engine.hosted import Profile
 from roost.engine.intake import MAX_CONTEXT_ID
+from roost.identity.principal import Principal
 from roost.protocol.codec import encode
-from roost.protocol.errors import AgentNotFound, InvalidParams, MethodNotAllowed, RouteNotFound, TaskNotFound
+from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, RouteNotFound, TaskNotFound
 from roost.protocol.types import CancelTaskRequest
 
 T = TypeVar("T")
 
 PREFIX = "/openai/v1/"
-ALIAS = "/v1/chat/completions"
-"""Below an agent's path: the same, whatever model is named."""
 
 
 class OpenAIRoute(NamedTuple):
     method: str
     template: str
+    """Below /openai/v1/, or for the alias below an agent's path."""
     name: str
+    """The name of the method of OpenAIDoor that serves it, without the underscore."""
     summary: str
+    access: str
+    result: type[Any]
     body: type[Any] | None = None
+    query: dict[str, dict[str, Any]] = {}
+
+    def described(self, prefix: str) -> Route:
+        describe = openai_route(self.name, self.result, self.body, self.query)
+        return Route(self.method, prefix + self.template, self.summary, self.access, describe)
 
 
+FOLLOW_QUERY: dict[str, dict[str, Any]] = {
+    "stream": {"type": "boolean"},
+    "starting_after": {"type": "integer", "minimum": 0},
+}
 ROUTES = (
-    OpenAIRoute("POST", "chat/completions", "create_chat", "OpenAI: ask an agent, as a chat completion", ChatRequest),
-    OpenAIRoute("POST", "responses", "create_response", "OpenAI: ask an agent, as a response", ResponsesRequest),
-    OpenAIRoute("GET", "responses/{id}", "get_response", "OpenAI: read a response, or follow it"),
-    OpenAIRoute("POST", "responses/{id}/cancel", "cancel_response", "OpenAI: cancel the task of a response"),
-    OpenAIRoute("GET", "models", "list_models", "OpenAI: the agents that the caller may use"),
-    OpenAIRoute("GET", "models/{id}", "get_model", "OpenAI: an agent as a model"),
+    OpenAIRoute(
+        "POST",
+        "chat/completions",
+        "create_chat",
+        "OpenAI: ask an agent for a chat completion",
+        CALLER,
+        shapes.ChatCompletion,
+        ChatRequest,
+    ),
+    OpenAIRoute(
+        "POST",
+        "responses",
+        "create_response",
+        "OpenAI: ask an agent for a response",
+        CALLER,
+        shapes.ResponseObject,
+        ResponsesRequest,
+    ),
+    OpenAIRoute(
+        "GET",
+        "responses/{id}",
+        "get_response",
+        "OpenAI: read a response, or follow it",
+        CALLER,
+        shapes.ResponseObject,
+        query=FOLLOW_QUERY,
+    ),
+    OpenAIRoute(
+        "POST",
+        "responses/{id}/cancel",
+        "cancel_response",
+        "OpenAI: cancel the task of a response",
+        CALLER,
+        shapes.ResponseObject,
+    ),
+    OpenAIRoute(
+        "GET", "models", "list_models", "OpenAI: list the agents that the caller may use", KNOWN, shapes.ModelList
+    ),
+    OpenAIRoute("GET", "models/{id}", "get_model", "OpenAI: read an agent as a model", CALLER, shapes.Model),
 )
-ALIAS_ROUTE = OpenAIRoute("POST", ALIAS, "create_agent_chat", "OpenAI: a chat completion of this agent", ChatRequest)
+ALIAS_ROUTE = OpenAIRoute(
+    "POST",
+    ALIAS,
+    "create_agent_chat",
+    "OpenAI: ask this agent for a chat completion",
+    CALLER,
+    shapes.ChatCompletion,
+    ChatRequest,
+)
+
+Handler = Callable[[Request, Principal, dict[str, str]], Awaitable[None]]
 
 
-class OpenAIDoor:
-    """`cancels`: a client that drops its connection cancels its task."""
+class OpenAIDoor(Door):
+    """Serves agents as models. With `cancels`, a client that drops its connection cancels its task."""
 
-    def __init__(self, context: Context, profiles: Sequence[Profile], *, cancels: bool) -> None:
+    def __init__(self, context: Context, *, cancels: bool) -> None:
         self.context = context
-        self.profiles = profiles
-        self.by_id = {profile.id: profile for profile in profiles}
+        self.admission = context.admission
         self.cancels = cancels
         self.started = int(time.time())
-        handlers: dict[str, Callable[[Request, dict[str, str]], Awaitable[None]]] = {
-            "create_chat": self._create_chat,
-            "create_response": self._create_response,
-            "get_response": self._get_response,
-            "cancel_response": self._cancel_response,
-            "list_models": self._list_models,
-            "get_model": self._get_model,
-        }
-        self.routes = [(route, route.template.split("/"), handlers[route.name]) for route in ROUTES]
+        self.table: Table[Handler] = Table(
+            Endpoint(route.method, PREFIX + route.template, getattr(self, f"_{route.name}"), route.summary)
+            for route in ROUTES
+        )
+
+    def routes(self) -> Sequence[Route]:
+        return [*(route.described(PREFIX) for route in ROUTES), ALIAS_ROUTE.described(AGENT)]
+
+    def claims(self, request: Request) -> bool:
+        return request.path.startswith(PREFIX) or (bool(request.place.agent) and request.place.below == ALIAS)
+
+    def error(self, request: Connection, error: A2AError) -> Response:
+        return openai_error(error)
 
     async def serve(self, request: Request) -> None:
-        segments = request.path[len(PREFIX) :].split("/")
-        found = [(route, values_of(template, segments), handler) for route, template, handler in self.routes]
-        fitting = [(route, values, handler) for route, values, handler in found if values is not None]
-        request.route = PREFIX + (fitting[0][0].template if fitting else "*")
-        await self.context.access.for_anyone(request)
-        for route, values, handler in fitting:
-            if route.method == request.method or (route.method, request.method) == ("GET", "HEAD"):
-                await handler(request, values)
-                return
-        if not fitting:
-            raise RouteNotFound(f"There is nothing at {request.method} {request.path[:200]}; see docs/openai.md")
-        _only([route.method for route, _, _ in fitting], request)
+        if not request.path.startswith(PREFIX):
+            await self._serve_alias(request)
+            return
+        method = "GET" if request.method == "HEAD" else request.method
+        found = self.table.match(method, request.path)
+        templates = [one.template for one in self.table.endpoints if _fits(one.template, request.path)]
+        request.route = templates[0] if templates else PREFIX + "*"
+        principal = await self.admission.caller(request, A2A)
+        if found.endpoint is not None:
+            await found.endpoint.handler(request, principal, found.path)
+            return
+        if found.allowed:
+            require_method(request, *found.allowed)
+        raise RouteNotFound(f"There is nothing at {request.method} {request.path[:200]}; see docs/openai.md")
 
-    async def serve_agent(self, request: Request, profile: Profile) -> None:
-        """The alias below an agent's path."""
-        await self.context.access.for_agent(request, profile)
-        _only(["POST"], request)
-        await self._chat(request, await self._body(request, ChatRequest), profile)
+    async def _serve_alias(self, request: Request) -> None:
+        """Serve the path below an agent, whatever model the body names."""
+        place = request.place
+        request.route = place.prefix + place.below
+        principal = await self.admission.caller(request, A2A, self.context.agents.profile(place.agent))
+        call = await self._call(request, principal, place.agent)
+        require_method(request, "POST")
+        await self._chat(call, request, await self._body(request, ChatRequest))
 
     # Chat completions
 
-    async def _create_chat(self, request: Request, values: dict[str, str]) -> None:
+    async def _create_chat(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
         asked = await self._body(request, ChatRequest)
-        await self._chat(request, asked, self._model(asked.model))
+        await self._chat(await self._call_model(request, principal, asked.model), request, asked)
 
-    async def _chat(self, request: Request, asked: ChatRequest, profile: Profile) -> None:
-        call = await self._call(request, profile)
+    async def _chat(self, call: Call, request: Request, asked: ChatRequest) -> None:
         asked.check()
         session = _session(request, session_id=asked.session_id)
         turn = turn_of(asked.messages, "messages", in_session=bool(session))
-        exchange = await self._begin(call, TurnRequest(turn, asked.metadata, session, streams=bool(asked.stream)))
-        if asked.stream:
-            options = asked.stream_options
-            with_usage = options is not None and bool(options.include_usage)
-            await write_stream(exchange, Chunks(exchange, with_usage=with_usage))
-        else:
-            await self._answer(exchange, completion)
+        wanted = TurnRequest(turn, asked.metadata, session, streams=bool(asked.stream))
+        async with begin(call, request, wanted, cancels=self.cancels) as exchange:
+            if asked.stream:
+                options = asked.stream_options
+                with_usage = options is not None and bool(options.include_usage)
+                await exchange.write(Chunks(exchange, with_usage=with_usage))
+            else:
+                await _answer(exchange, completion)
 
     # Responses
 
-    async def _create_response(self, request: Request, values: dict[str, str]) -> None:
+    async def _create_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
         asked = await self._body(request, ResponsesRequest)
-        call = await self._call(request, self._model(asked.model))
+        call = await self._call_model(request, principal, asked.model)
         asked.check()
         if asked.conversation is not None and asked.previous_response_id is not None:
             raise InvalidParams(
-                "previous_response_id and conversation cannot be together: either says where to go on",
+                "previous_response_id and conversation exclude each other: each names where to continue",
                 field="previous_response_id",
             )
         session = _session(request, session_id=asked.session_id, conversation=asked.conversation_id)
         previous = asked.previous_response_id or ""
         turn = turn_of(asked.said, "input", asked.instructions, in_session=bool(session or previous))
         background = bool(asked.background)
-        wish = TurnRequest(turn, asked.metadata, session, previous, bool(asked.stream))
-        exchange = await self._begin(call, wish)
-        exchange.cancels = self.cancels and not background
-        if asked.stream:
-            await write_stream(exchange, ResponseEvents(exchange))
-        elif background:
-            exchange.release()
-            await _ok(exchange, encode(response(exchange)))
-        else:
-            await self._answer(exchange, lambda found: encode(response(found)))
+        wanted = TurnRequest(turn, asked.metadata, session, previous, bool(asked.stream))
+        async with begin(call, request, wanted, cancels=self.cancels and not background) as exchange:
+            if asked.stream:
+                await exchange.write(ResponseEvents(exchange))
+            elif background:
+                await _ok(exchange, encode(response(exchange)))
+            else:
+                await _answer(exchange, lambda found: encode(response(found)))
 
-    async def _get_response(self, request: Request, values: dict[str, str]) -> None:
-        call, place = await self._found(request, values["id"])
+    async def _get_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
+        call, place = await self._find(request, principal, path["id"])
         streams = request.query.get("stream", "") in ("true", "1")
-        exchange = await reopen(call, place, follow=streams)
-        if streams:
-            await write_stream(exchange, ResponseEvents(exchange, _after(request)))
-        else:
+        async with reopen(call, request, place, follow=streams) as exchange:
+            if streams:
+                await exchange.write(ResponseEvents(exchange, _after(request)))
+            else:
+                await _ok(exchange, encode(response(exchange)))
+
+    async def _cancel_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
+        call, place = await self._find(request, principal, path["id"])
+        await self.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=place.task))
+        async with reopen(call, request, place, follow=False) as exchange:
             await _ok(exchange, encode(response(exchange)))
 
-    async def _cancel_response(self, request: Request, values: dict[str, str]) -> None:
-        call, place = await self._found(request, values["id"])
-        await self.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=place.task))
-        exchange = await reopen(call, place, follow=False)
-        await _ok(exchange, encode(response(exchange)))
-
-    async def _found(self, request: Request, response_id: str) -> tuple[Call, TurnReference]:
+    async def _find(self, request: Request, principal: Principal, response_id: str) -> tuple[Call, TurnReference]:
         place = place_of(response_id)
-        profile = None if place is None else self.by_id.get(place.agent)
-        if place is None or profile is None:
+        if place is None or not await self.context.engine.knows(place.agent):
             raise TaskNotFound(f"Response {response_id[:200]!r} not found")
-        return await self._call(request, profile), place
+        return await self._call(request, principal, place.agent), place
 
     # Models
 
-    async def _list_models(self, request: Request, values: dict[str, str]) -> None:
-        principal = await self.context.access.for_anyone(request)
-        data = [self._shown(profile) for profile in self.profiles if self.context.access.may_use(principal, profile)]
+    async def _list_models(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
+        access = self.context.access
+        profiles = [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]
+        data = [self._shown(profile) for profile in profiles]
         await respond(request, Response(200, encode({"object": "list", "data": data})))
 
-    async def _get_model(self, request: Request, values: dict[str, str]) -> None:
-        profile = self._model(values["id"])
-        await self.context.access.for_agent(request, profile)
-        await respond(request, Response(200, encode(self._shown(profile))))
+    async def _get_model(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
+        call = await self._call_model(request, principal, path["id"])
+        assert call.profile is not None
+        await respond(request, Response(200, encode(self._shown(call.profile))))
 
     def _shown(self, profile: Profile) -> dict[str, str | int]:
         return {"id": profile.id, "object": "model", "created": self.started, "owned_by": "roost"}
@@ -178,41 +243,37 @@ class OpenAIDoor:
         check_content_type(request, body)
         return parse(kind, body)
 
-    def _model(self, name: str | None) -> Profile:
+    async def _call_model(self, request: Request, principal: Principal, name: str | None) -> Call:
         if name is None:
             raise InvalidParams("model: missing required field `model`", field="model")
-        profile = self.by_id.get(name)
-        if profile is None:
-            raise AgentNotFound(f"The model {name[:128]!r} does not exist; GET /openai/v1/models lists those there are")
-        return profile
+        if name not in self.context.agents:
+            raise AgentNotFound(
+                f"The model {name[:128]!r} does not exist; GET /openai/v1/models lists the models of this host"
+            )
+        return await self._call(request, principal, name)
 
-    async def _call(self, request: Request, profile: Profile) -> Call:
-        context = self.context
-        principal = await context.access.for_agent(request, profile)
-        if not context.engine.meter.idle:
-            context.engine.meter.check_rate("", principal.name, "", profile.id)
-        negotiate_extensions(request, profile, context.engine.tenancy)
-        return Call(context, request, profile.id, {}, principal)
+    async def _call(self, request: Request, principal: Principal, agent: str) -> Call:
+        return await self.admission.agent(self.context, request, principal, agent, speaks_any)
 
-    async def _begin(self, call: Call, wish: TurnRequest) -> Exchange:
-        exchange = await begin(call, wish)
-        exchange.cancels = self.cancels
-        return exchange
 
-    async def _answer(self, exchange: Exchange, write: Callable[[Exchange], bytes]) -> None:
-        await exchange.finish()
-        if exchange.reader.answered:
-            await _ok(exchange, write(exchange))
-        else:
-            await respond(exchange.call.request, failed(exchange.reader, exchange.headers()))
+def _fits(template: str, path: str) -> bool:
+    return values_of(template.split("/"), path.split("/")) is not None
+
+
+async def _answer(exchange: Exchange, write: Callable[[Exchange], bytes]) -> None:
+    await exchange.finish()
+    if exchange.reader.answered:
+        await _ok(exchange, write(exchange))
+    else:
+        await respond(exchange.request, failed(exchange.reader, exchange.headers()))
 
 
 async def _ok(exchange: Exchange, body: bytes) -> None:
-    await respond(exchange.call.request, Response(200, body, headers=[*NOT_KEPT, *exchange.headers()]))
+    await respond(exchange.request, Response(200, body, headers=[*NOT_KEPT, *exchange.headers()]))
 
 
 def _session(request: Request, **given: str | None) -> str:
-    """The session that the request names, by whatever name; all that it gives must be the same."""
+    """Return the session that the request names. Where it names several, they must be the same."""
     named = {name: value for name, value in given.items() if value is not None}
     if SESSION in request.headers:
         named["X-Session-ID"] = request.header(SESSION)
@@ -231,9 +292,3 @@ def _after(request: Request) -> int:
     if not (raw.isascii() and raw.isdigit()) or len(raw) > 18:
         raise InvalidParams("starting_after must be the sequence_number of an event", field="starting_after")
     return int(raw)
-
-
-def _only(methods: list[str], request: Request) -> None:
-    if request.method not in methods:
-        allowed = ", ".join(methods)
-        raise MethodNotAllowed(f"{request.method} is not for this path; {allowed} is", metadata={"allow": allowed})

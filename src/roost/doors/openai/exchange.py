@@ -1,20 +1,16 @@
-"""One turn on its way: the agent's stream followed until the turn is over, or its client is gone."""
+"""One turn in progress: the agent's stream followed until the turn is over, or its client is gone."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from roost.doors.http import ClientGone, Headers
+from roost.doors.admission import Call, OpenStream
+from roost.doors.http import ClientGone, Headers, Request
 from roost.doors.openai.errors import NO_RETRY
 from roost.doors.openai.turn_reader import Piece, TurnReader, word
-from roost.doors.rest import Call
-from roost.doors.sse import HEADERS, KEEP_ALIVE, one_line
-from roost.engine.follower import Follower
-from roost.engine.ports import StoreUnavailable
+from roost.doors.sse import ClientWatch, send_events
+from roost.engine.live import StreamFrame
 from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, Unavailable
 from roost.protocol.types import CancelTaskRequest, StreamResponse
@@ -26,7 +22,7 @@ KEY = b"idempotency-key"
 
 
 class TurnReference(NamedTuple):
-    """Of a turn: its task, and the entry that it began with."""
+    """Names a turn by its task and the journal entry that it began with."""
 
     agent: str
     task: str
@@ -38,19 +34,33 @@ class TurnReference(NamedTuple):
 
 
 class Exchange:
-    """`cancels`: the task ends with a client that leaves early. `kept`: there is a task that can be read again."""
+    """A turn of an admitted call.
 
-    def __init__(self, call: Call, place: TurnReference, reader: TurnReader, follower: Follower | None) -> None:
+    kept: there is a task that can be read again; a direct reply leaves none.
+    cancels: the task is canceled when its client leaves early.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        request: Request,
+        place: TurnReference,
+        reader: TurnReader,
+        stream: OpenStream,
+        *,
+        kept: bool = True,
+        cancels: bool = False,
+    ) -> None:
         self.call = call
+        self.request = request
         self.place = place
         self.reader = reader
-        self.follower = follower
-        self.cancels = False
-        self.kept = True
-        self.gone = False
+        self.stream = stream
+        self.kept = kept
+        self.cancels = cancels
 
     def headers(self) -> Headers:
-        """Where the turn belongs, for clients that look at headers."""
+        """The session and the task of the turn, for clients that look at headers."""
         session = self.reader.task.context_id
         found: Headers = []
         if session.isascii() and session.isprintable():
@@ -64,69 +74,50 @@ class Exchange:
         ids = {"task_id": task.id} if self.kept else {}
         return {**ids, "session_id": task.context_id, "state": word(self.reader.state)}
 
-    async def pieces(self) -> AsyncGenerator[list[Piece]]:
-        """What is new, until the turn is over or the stream breaks off; [] is a sign of life."""
-        follower = self.follower
-        if follower is None:
-            return
-        context = self.call.context
-        context.access.watch(follower, self.call.principal)
-        watcher = asyncio.get_running_loop().create_task(self._watch(follower))
-        try:
-            context.heartbeat.sent(follower)
-            while not self.reader.settled and (frames := await follower.batch()) is not None:
-                events = [decoder(StreamResponse)(frame.data) for frame in frames]
-                found = [piece for event in events for piece in self.reader.feed(event)]
-                if found or not frames:
-                    yield found
-                context.heartbeat.sent(follower)
-        finally:
-            watcher.cancel()
-            context.access.unwatch(follower)
-            self.release()
-
-    def release(self) -> None:
-        follower, self.follower = self.follower, None
-        if follower is not None:
-            self.call.context.heartbeat.forget(follower)
-            self.call.context.engine.release(follower)
+    def feed(self, frames: list[StreamFrame]) -> list[Piece]:
+        """Read a batch of events, and return what is new to the client."""
+        events = [decoder(StreamResponse)(frame.data) for frame in frames]
+        return [piece for event in events for piece in self.reader.feed(event)]
 
     async def finish(self) -> None:
-        """Wait for the end of the turn."""
-        request = self.call.request
+        """Wait for the end of the turn. Raise if there is none."""
+        watch = ClientWatch(self.request, self.stream)
         try:
-            async with aclosing(self.pieces()) as pieces:
-                async for _ in pieces:
-                    pass
-            await self.leave()
+            while not self.reader.settled and (frames := await self.stream.batch()) is not None:
+                self.feed(frames)
+            if watch.gone:
+                await self.abandon()
             if not self.reader.settled:
-                raise ClientGone if self.gone else self.broken()
+                raise ClientGone if watch.gone else self.interrupted()
         except BaseException:
-            keyed = bool(request.header(KEY).strip())  # what comes again begins nothing new
-            request.answer_headers += self.headers() if keyed else [*NO_RETRY, *self.headers()]
+            keyed = bool(self.request.header(KEY).strip())  # a repeat with a key begins nothing new
+            self.request.response_headers += self.headers() if keyed else [*NO_RETRY, *self.headers()]
             raise
+        finally:
+            watch.end()
 
-    async def leave(self) -> None:
-        """Where the client is gone, by the operator's setting the task goes too."""
-        if self.gone and self.cancels and not self.reader.settled:
+    async def write(self, writer: TurnWriter) -> None:
+        """Stream the turn to the client."""
+        if not await send_events(self.request, self.stream, _TurnForm(self, writer)):
+            await self.abandon()
+
+    async def abandon(self) -> None:
+        """The client is gone: cancel the task if the operator's setting says so."""
+        if self.cancels and not self.reader.settled:
             call = self.call
             try:
                 await call.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=self.place.task))
             except A2AError as error:
                 log.info("task %s of a client that left was not canceled: %s", self.place.task, error)
 
-    def broken(self) -> Unavailable:
-        return Unavailable(f"The answer broke off; task {self.place.task} goes on and can be read later", retry_after=1)
-
-    async def _watch(self, follower: Follower) -> None:
-        while (await self.call.request.receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        follower.close()
+    def interrupted(self) -> Unavailable:
+        return Unavailable(
+            f"The response broke off; task {self.place.task} goes on and can be read later", retry_after=1
+        )
 
 
 class TurnWriter(Protocol):
-    """How an API writes the events of a turn: each as one server-sent event, or several."""
+    """How an API writes the events of a turn, each as one or several server-sent events."""
 
     def opening(self) -> bytes: ...
     def piece(self, piece: Piece) -> bytes: ...
@@ -134,26 +125,27 @@ class TurnWriter(Protocol):
     def broken(self, error: A2AError) -> bytes: ...
 
 
-async def write_stream(exchange: Exchange, writer: TurnWriter) -> None:
-    request, reader = exchange.call.request, exchange.reader
-    request.status = 200
+class _TurnForm:
+    """A turn as a form of server-sent events."""
 
-    async def send(body: bytes, more: bool = True) -> None:
-        await request.send({"type": "http.response.body", "body": one_line(body), "more_body": more})
+    def __init__(self, exchange: Exchange, writer: TurnWriter) -> None:
+        self.exchange = exchange
+        self.writer = writer
+        self.headers = exchange.headers()
 
-    headers = [*HEADERS, *request.answer_headers, *exchange.headers()]
-    if request.extensions:
-        headers.append((b"a2a-extensions", ", ".join(request.extensions).encode("latin-1", "replace")))
-    try:
-        await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send(writer.opening())
-        async with aclosing(exchange.pieces()) as pieces:
-            async for found in pieces:
-                await send(b"".join(map(writer.piece, found)) if found else KEEP_ALIVE)
-        await exchange.leave()
-        await send(writer.closing() if reader.settled else writer.broken(exchange.broken()), more=False)
-    except StoreUnavailable as error:
-        log.warning("a stream ends early, its reader can ask again: %s", error)
-        await send(writer.broken(exchange.broken()), more=False)
-    finally:
-        exchange.release()
+    async def opening(self, stream: OpenStream) -> bytes:
+        return self.writer.opening()
+
+    async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+        return b"".join(map(self.writer.piece, self.exchange.feed(frames)))
+
+    def is_done(self) -> bool:
+        return self.exchange.reader.settled
+
+    async def closing(self, stream: OpenStream) -> bytes:
+        if self.exchange.reader.settled:
+            return self.writer.closing()
+        return self.writer.broken(self.exchange.interrupted())
+
+    def broken(self, error: A2AError) -> bytes:
+        return self.writer.broken(self.exchange.interrupted())

@@ -1,16 +1,18 @@
-"""From a client's wish to a message in the engine: which session, which question it answers, and what goes along."""
+"""From a request of OpenAI to a message: which session it belongs to, and which question it answers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
 from roost.doors.access import TENANT
-from roost.doors.http import REPLAYED
+from roost.doors.admission import Call
+from roost.doors.http import REPLAYED, Request
 from roost.doors.openai.exchange import KEY, Exchange, TurnReference
 from roost.doors.openai.turn import OURS, ChatTurn, NamedAnswer, beside
 from roost.doors.openai.turn_reader import TurnReader, task_of_reply
-from roost.doors.rest import Call
 from roost.engine import idempotency, tenancy
 from roost.engine.ids import new_id
 from roost.engine.ports import Scope
@@ -26,7 +28,6 @@ from roost.protocol.types import (
     Message,
     Role,
     SendMessageRequest,
-    StreamResponse,
     SubscribeToTaskRequest,
     Task,
     TaskState,
@@ -35,9 +36,9 @@ from roost.protocol.types import (
 PART = re.compile(r"message\.parts\[(\d+)\][.\w]*")
 FIELDS = {"message.messageId": "Idempotency-Key", tenancy.FIELD: "metadata.tenant_id"}
 FIRST = 1
-"""The number of the entry that a task begins with."""
+"""The sequence number of a task's first entry."""
 MOST_RECALLED = 50
-"""Earlier answers that are read for a request that only names them."""
+"""The most earlier answers that are read for a request that only names them."""
 
 
 class PreviousNotFound(InvalidParams):
@@ -48,9 +49,9 @@ class TurnRequest(NamedTuple):
     turn: ChatTurn
     metadata: dict[str, str] | None
     session: str
-    """Empty for a fresh one."""
+    """The context; empty for a new one."""
     previous: str = ""
-    """The id of the response to go on from."""
+    """The id of the response to continue from."""
     streams: bool = False
 
 
@@ -62,64 +63,63 @@ class Joined(NamedTuple):
     task: str = ""
 
 
-async def begin(call: Call, wish: TurnRequest) -> Exchange:
-    """The message is on record when this returns."""
-    try:
-        return await _begin(call, wish)
-    except A2AError as error:
-        _say_in_their_words(error, wish.turn)
-        raise
+@asynccontextmanager
+async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: bool) -> AsyncIterator[Exchange]:
+    """Send the message, and follow its turn for as long as the block lasts."""
+    with _in_their_words(wanted.turn):
+        call, message, extensions = await _message(call, request, wanted)
+    sending = SendMessageRequest(message=message, metadata=dict(wanted.metadata or {}) or None)
+
+    async def opened() -> TaskStream:
+        with _in_their_words(wanted.turn):
+            engine = call.context.engine
+            return await engine.stream(call.principal, call.agent, sending, extensions, counted=wanted.streams)
+
+    async with call.stream(opened()) as stream:
+        opening = stream.opening
+        if opening.replayed and not wanted.streams:  # the writer of streams says so itself
+            request.response_headers.append(REPLAYED)
+        if opening.task is None:
+            task = task_of_reply(decoder(Message)(opening.message or b""))
+        else:
+            task = decoder(Task)(opening.task)
+        place = TurnReference(call.agent, task.id, stream.position or 0)
+        kept = opening.task is not None
+        yield Exchange(call, request, place, TurnReader(task), stream, kept=kept, cancels=cancels)
 
 
-async def _begin(call: Call, wish: TurnRequest) -> Exchange:
-    engine, given = call.context.engine, wish.metadata or {}
-    key = call.request.header(KEY).strip()
-    message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wish.turn.parts)
+async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[Call, Message, list[str]]:
+    """Build the message of a turn: for which caller within its tenants, in which context, as the answer to what."""
+    engine, given = call.context.engine, wanted.metadata or {}
+    key = request.header(KEY).strip()
+    message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wanted.turn.parts)
     if tenancy.KEY in given:
         message.metadata = {tenancy.KEY: given[tenancy.KEY]}
-    elif TENANT in call.request.headers and engine.tenancy != tenancy.OFF:
+    elif TENANT in request.headers and engine.tenancy != tenancy.OFF:
         message.metadata = {tenancy.KEY: call.principal.tenant}
     call = call._replace(principal=tenancy.confined(engine.tenancy, call.principal, message))
-    joined = await _joined(call, wish)
+    joined = await _joined(call, wanted)
     call = call._replace(principal=joined.principal)
     if key and joined.context:
         joined = await _as_at_first(call, joined, key)
-    turn = wish.turn if joined.context else await _recalled(call, wish.turn)
+    turn = wanted.turn if joined.context else await _recalled(call, request, wanted.turn)
     message.context_id, message.task_id = joined.context, joined.task
     chosen: JSONObject = message.metadata or {}
     room = engine.max_metadata - len(encode(chosen))
     message.metadata = {**chosen, **beside(turn, with_history=not joined.context, room=room)} or None
-    request = SendMessageRequest(message=message, metadata=dict(given) or None)
-    extensions = [*call.request.extensions, *([idempotency.EXTENSION] if key else [])]
-    stream = await engine.stream(call.principal, call.agent, request, extensions, counted=wish.streams)
-    return _opened(call, stream)
+    return call, message, [*request.extensions, *([idempotency.EXTENSION] if key else [])]
 
 
-def _opened(call: Call, stream: TaskStream) -> Exchange:
-    opening = stream.opening
-    if opening.replayed:
-        call.request.answer_headers.append(REPLAYED)
-    if opening.task is None:
-        task = task_of_reply(decoder(Message)(opening.message or b""))
-    else:
-        task = decoder(Task)(opening.task)
-    exchange = Exchange(
-        call, TurnReference(call.agent, task.id, stream.position or 0), TurnReader(task), stream.follower
-    )
-    exchange.kept = opening.task is not None
-    return exchange
-
-
-async def _joined(call: Call, wish: TurnRequest) -> Joined:
-    engine, principal, session = call.context.engine, call.principal, wish.session
-    if wish.previous:
-        place = place_of(wish.previous)
+async def _joined(call: Call, wanted: TurnRequest) -> Joined:
+    engine, principal, session = call.context.engine, call.principal, wanted.session
+    if wanted.previous:
+        place = place_of(wanted.previous)
         if place is None or place.agent != call.agent:
-            raise _no_previous(wish.previous)
+            raise _no_previous(wanted.previous)
         try:
             live = await engine.find(principal, call.agent, place.task)
         except TaskNotFound:
-            raise _no_previous(wish.previous) from None
+            raise _no_previous(wanted.previous) from None
         new, state = live.new, live.state
         engine.unhold(live)
         if session and session != new.context_id:
@@ -138,7 +138,7 @@ async def _joined(call: Call, wish: TurnRequest) -> Joined:
 
 
 async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
-    """A message that comes again answers the question that it answered at first, or none, whatever waits now."""
+    """Let a repeated message answer the question that it answered at first, or none, whatever waits now."""
     scope = Scope(joined.principal.tenant, joined.principal.owner, call.agent)
     found = await call.context.engine.store.read_reserved(idempotency.key(scope, key))
     if found is None:
@@ -146,33 +146,43 @@ async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
     return joined._replace(task=found.task_id if found.seq > FIRST else "")
 
 
-async def _recalled(call: Call, turn: ChatTurn) -> ChatTurn:
-    """With the text of answers that the client only names: the last of them, as far as they are kept."""
+async def _recalled(call: Call, request: Request, turn: ChatTurn) -> ChatTurn:
+    """Add the text of answers that the client only names: of the last ones, as far as they are kept."""
     history = list(turn.history)
     named = [(at, one.text.id) for at, one in enumerate(history) if isinstance(one.text, NamedAnswer)]
     for at, item in named[-MOST_RECALLED:]:
-        text = await _text_of(call, item)
+        text = await _text_of(call, request, item)
         if text is not None:
             history[at] = history[at]._replace(text=text)
     return turn._replace(history=history)
 
 
-async def _text_of(call: Call, item: str) -> str | None:
+async def _text_of(call: Call, request: Request, item: str) -> str | None:
     found = OURS.fullmatch(item)
     assert found is not None
+    place = TurnReference(call.agent, found["task"], int(found["seq"]))
     try:
-        exchange = await reopen(call, TurnReference(call.agent, found["task"], int(found["seq"])), follow=False)
+        async with reopen(call, request, place, follow=False) as exchange:
+            return exchange.reader.text()
     except TaskNotFound:
         return None
-    return exchange.reader.text()
 
 
 def _no_previous(previous: str) -> PreviousNotFound:
     return PreviousNotFound(f"Previous response {previous[:200]!r} not found", field="previous_response_id")
 
 
-def _say_in_their_words(error: A2AError, turn: ChatTurn) -> None:
-    """The engine speaks of a message's parts; the client has sent something else."""
+@contextmanager
+def _in_their_words(turn: ChatTurn) -> Iterator[None]:
+    """Reword errors of the engine: it names fields of a message, and the client has sent something else."""
+    try:
+        yield
+    except A2AError as error:
+        _reword(error, turn)
+        raise
+
+
+def _reword(error: A2AError, turn: ChatTurn) -> None:
     if error.field is None:
         return
     part = PART.fullmatch(error.field)
@@ -193,32 +203,30 @@ def _say_in_their_words(error: A2AError, turn: ChatTurn) -> None:
 
 
 def place_of(response_id: str) -> TurnReference | None:
-    """None if it is no id of ours."""
+    """Parse the id of a response. None if it is not one of ours."""
     found = re.fullmatch(r"resp_(.+)_([^_]+)_(\d{1,18})", response_id, re.ASCII)
     return TurnReference(found[1], found[2], int(found[3])) if found else None
 
 
-async def reopen(call: Call, place: TurnReference, *, follow: bool) -> Exchange:
-    """A turn as it is now; with `follow`, from its beginning on."""
-    engine = call.context.engine
-    try:
-        asked = SubscribeToTaskRequest(id=place.task)
-        stream = await engine.subscribe(call.principal, call.agent, asked, place.seq, counted=follow)
-    except InvalidParams:
-        raise TaskNotFound from None
-    follower = stream.follower
-    assert follower is not None
-    reader = TurnReader(decoder(Task)(stream.opening.task or b""))
-    exchange = Exchange(call, place, reader, follower)
-    if follow:
-        return exchange
-    try:
-        while not reader.settled and follower.position < follower.live.shown_seq:
-            frames = await follower.batch()
+@asynccontextmanager
+async def reopen(call: Call, request: Request, place: TurnReference, *, follow: bool) -> AsyncIterator[Exchange]:
+    """Read a turn again as it is now; with `follow`, from its beginning on and for as long as the block lasts."""
+    asked = SubscribeToTaskRequest(id=place.task)
+
+    async def opened() -> TaskStream:
+        try:
+            engine = call.context.engine
+            return await engine.subscribe(call.principal, call.agent, asked, place.seq, counted=follow)
+        except InvalidParams:
+            raise TaskNotFound from None
+
+    async with call.stream(opened()) as stream:
+        reader = TurnReader(decoder(Task)(stream.opening.task or b""))
+        exchange = Exchange(call, request, place, reader, stream)
+        follower = stream.follower
+        while not follow and not reader.settled and follower is not None:
+            frames = await stream.batch() if follower.position < follower.live.shown_seq else None
             if frames is None:
                 break
-            for frame in frames:
-                reader.feed(decoder(StreamResponse)(frame.data))
-    finally:
-        exchange.release()
-    return exchange
+            exchange.feed(frames)
+        yield exchange

@@ -1,0 +1,208 @@
+"""Carries out operations of 1.0 for requests of 0.3. The SDK's compatibility layer converts, our operations work.
+
+What the layer gets wrong is corrected here; docs/a2a-0.3.md lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from a2a.compat.v0_3 import conversions
+from a2a.compat.v0_3 import types as old
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from pydantic import BaseModel
+
+from roost.doors.a2a_03.offload import offload
+from roost.doors.a2a_03.requests import EXACT
+from roost.doors.admission import Call, OpenStream
+from roost.doors.http import Headers
+from roost.doors.operations import opening, unary
+from roost.doors.protobuf import page_of, read, wire, write
+from roost.doors.sse import EventForm
+from roost.engine.live import StreamFrame
+from roost.engine.responses import SendResult, TaskStream
+from roost.protocol.errors import A2AError, TaskNotFound, UnsupportedOperation
+from roost.protocol.operations import BY_NAME, Operation
+
+T = TypeVar("T")
+
+_LIST_CONFIGS = BY_NAME["ListTaskPushNotificationConfigs"]
+LISTED = 100
+"""Tasks in a list. A2A 0.3 has no pages."""
+
+
+class Conversion(NamedTuple):
+    """How an operation's result becomes a value of 0.3."""
+
+    message: type[Message]
+    """The response of 1.0 as a protobuf message."""
+    to_compat: Callable[[Any], Any]
+
+
+def _task_or_message(response: pb.SendMessageResponse) -> old.Task | old.Message:
+    if response.HasField("task"):
+        return conversions.to_compat_task(response.task)
+    return conversions.to_compat_message(response.message)
+
+
+def _configs(response: pb.ListTaskPushNotificationConfigsResponse) -> list[old.TaskPushNotificationConfig]:
+    return [conversions.to_compat_task_push_notification_config(config) for config in response.configs]
+
+
+def compat_card(card: pb.AgentCard) -> old.AgentCard:
+    """The signatures belong to the card of 1.0 and do not fit this one."""
+    made = conversions.to_compat_agent_card(card)
+    return made.model_copy(update={"signatures": None, "protocol_version": "0.3.0"})
+
+
+CONVERSIONS: dict[str, Conversion] = {
+    "SendMessage": Conversion(pb.SendMessageResponse, _task_or_message),
+    "GetTask": Conversion(pb.Task, conversions.to_compat_task),
+    "CancelTask": Conversion(pb.Task, conversions.to_compat_task),
+    "ListTasks": Conversion(
+        pb.ListTasksResponse, lambda page: [conversions.to_compat_task(task) for task in page.tasks]
+    ),
+    "CreateTaskPushNotificationConfig": Conversion(
+        pb.TaskPushNotificationConfig, conversions.to_compat_task_push_notification_config
+    ),
+    "GetTaskPushNotificationConfig": Conversion(
+        pb.TaskPushNotificationConfig, conversions.to_compat_task_push_notification_config
+    ),
+    "ListTaskPushNotificationConfigs": Conversion(pb.ListTaskPushNotificationConfigsResponse, _configs),
+    "DeleteTaskPushNotificationConfig": Conversion(Empty, lambda empty: None),
+    "GetExtendedAgentCard": Conversion(pb.AgentCard, compat_card),
+}
+
+
+class Result(NamedTuple):
+    value: Any
+    """The result in the form that the binding asked for."""
+    replayed: bool
+
+
+async def carry_out(call: Call, operation: Operation, core: Message, form: Callable[[Any], Any]) -> Result:
+    """Carry out a unary operation. `form` turns the value of 0.3 into what the binding sends."""
+    if (
+        isinstance(core, pb.ListTaskPushNotificationConfigsRequest)
+        and operation.name == "GetTaskPushNotificationConfig"
+    ):
+        return await _first_config(call, core, form)
+    request = await _request(operation, core)
+    result = await unary(operation)(call, request)
+    replayed = isinstance(result, SendResult) and result.replayed
+    data = result.json() if isinstance(result, SendResult) else result
+    conversion = CONVERSIONS[operation.name]
+    encode = page_of if operation.name == "ListTasks" else lambda data: wire(conversion.message, data)
+
+    def convert() -> Any:
+        message = conversion.message()
+        message.MergeFromString(_expressible(lambda: encode(data)))
+        return form(conversion.to_compat(message))
+
+    return Result(await offload(len(data), convert), replayed)
+
+
+async def _first_config(
+    call: Call, core: pb.ListTaskPushNotificationConfigsRequest, form: Callable[[Any], Any]
+) -> Result:
+    """In 0.3 a webhook need not be named: then its task's first one is meant."""
+    found: list[old.TaskPushNotificationConfig] = (
+        await carry_out(call, _LIST_CONFIGS, core, lambda found: found)
+    ).value
+    if not found:
+        raise TaskNotFound("The task has no webhook", metadata={"taskId": core.task_id})
+    return Result(form(found[0]), False)
+
+
+async def open_stream(call: Call, operation: Operation, core: Message) -> TaskStream:
+    return await opening(operation)(call, await _request(operation, core))
+
+
+async def _request(operation: Operation, core: Message) -> Any:
+    return await offload(core.ByteSize(), lambda: read(operation.request, core))
+
+
+def _expressible(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except UnsupportedOperation:
+        raise UnsupportedOperation(
+            "A2A 0.3 cannot express this: it is nested too deep, or has a number that is too large. A2A 1.0 can, over"
+            " HTTP: send `A2A-Version: 1.0`"
+        ) from None
+
+
+# Streams
+
+
+def event_of(data: bytes, *, ends_at_question: bool) -> Any:
+    """Convert one event. A stream that a send began ends at a question, and its last event says so."""
+    response = _expressible(lambda: write(pb.StreamResponse(), data))
+    event = conversions.to_compat_stream_response(response).result
+    if ends_at_question and isinstance(event, old.TaskStatusUpdateEvent):
+        event.final = event.final or event.status.state == old.TaskState.input_required
+    return event
+
+
+async def events_of(
+    stream: OpenStream, frames: list[StreamFrame], form: Callable[[Any], T], *, ends_at_question: bool
+) -> list[T]:
+    """Convert a batch of events. `form` turns an event of 0.3 into what the binding sends."""
+
+    def convert() -> list[T]:
+        return [form(event_of(frame.data, ends_at_question=ends_at_question)) for frame in frames]
+
+    return await offload(sum(len(frame.data) for frame in frames), convert)
+
+
+class OldForm(EventForm):
+    """Server-sent events of 0.3. `form` encodes one event, `ending` an error that ends the stream."""
+
+    headers: Headers = []
+
+    def __init__(self, operation: Operation, form: Callable[[Any], bytes], ending: Callable[[A2AError], bytes]) -> None:
+        self.ends_at_question = not operation.resumes
+        self.form = form
+        self.ending = ending
+
+    async def opening(self, stream: OpenStream) -> bytes:
+        data = stream.opening.json()
+        encoded = await offload(len(data), lambda: self.form(event_of(data, ends_at_question=self.ends_at_question)))
+        return _event(stream.position, encoded)
+
+    async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+        encoded = await events_of(stream, frames, self.form, ends_at_question=self.ends_at_question)
+        return b"".join(_event(frame.seq, data) for frame, data in zip(frames, encoded, strict=True))
+
+    def is_done(self) -> bool:
+        return False
+
+    async def closing(self, stream: OpenStream) -> bytes:
+        return b""
+
+    def broken(self, error: A2AError) -> bytes:
+        return self.ending(error)
+
+
+def _event(seq: int | None, data: bytes) -> bytes:
+    line = b"" if seq is None else b"id: %d\n" % seq
+    return b"%bdata: %b\n\n" % (line, data)
+
+
+# JSON
+
+
+def plain(model: BaseModel) -> Any:
+    return with_integers(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def with_integers(value: Any) -> Any:
+    """Protobuf has no integers in a Struct: 5 came back as 5.0. Above 2^53 a double may never have been an integer."""
+    if isinstance(value, dict):
+        return {key: with_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_integers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT else value

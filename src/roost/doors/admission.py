@@ -1,0 +1,238 @@
+"""The one step that every request passes before it reaches an agent, in two calls.
+
+Before the body: `caller` finds out who calls (401) and counts the request for its surface and its caller (429).
+For the agent:   `agent` checks the right to call it (403, 404), counts the request for the agent (429), and settles
+                 the protocol version and the extensions (400).
+
+There are two calls because OpenAI and MCP name the agent in the body. HTTP, gRPC and WebSocket doors use the same two.
+The result is a `Call`, whose streams are context managers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roost.doors.access import Access, confined
+from roost.doors.guard import negotiate_extensions, require_version, version_of
+from roost.doors.http import RequestHead, WebSocket
+from roost.engine.engine import Engine
+from roost.engine.follower import Follower
+from roost.engine.hosted import Profile
+from roost.engine.live import LiveTask, StreamFrame
+from roost.engine.responses import SendResult, TaskStream
+from roost.fleet.registry import Registry
+from roost.identity.principal import Principal
+from roost.protocol.errors import A2AError, AgentNotFound, Unauthenticated, Unavailable
+from roost.protocol.states import TERMINAL
+
+if TYPE_CHECKING:
+    from roost.doors.context import Context
+
+A2A, ADMIN, OBSERVABILITY = "a2a", "admin", "observability"
+"""The surfaces: groups of doors that have a rate of their own."""
+IDLE_S = 15.0
+"""A stream that has sent nothing for so long sends a sign of life."""
+POLICY_VIOLATION = 1008
+"""The WebSocket close code of a connection whose credential has ended."""
+
+Negotiate = Callable[[RequestHead], None]
+"""Checks the protocol version that a request asks for."""
+
+
+def speaks_1_0(head: RequestHead) -> None:
+    require_version(version_of(head))
+
+
+def speaks_any(head: RequestHead) -> None:
+    """For protocols that do not carry A2A-Version."""
+
+
+class Admission:
+    def __init__(self, access: Access, engine: Engine, agents: Registry) -> None:
+        self.access = access
+        self.engine = engine
+        self.agents = agents
+        self.meter = engine.meter
+
+    # Before the body
+
+    async def caller(self, head: RequestHead, surface: str, profile: Profile | None = None) -> Principal:
+        """Authenticate the caller, and count the request. `profile` is the agent's where the path names it."""
+        principal = await self.access.caller(head, profile)
+        self.count(surface, principal)
+        return principal
+
+    async def with_scope(self, head: RequestHead, surface: str, *scopes: str) -> Principal:
+        """Authenticate a caller who has one of these scopes, and count the request."""
+        principal = await self.access.for_scopes(head, *scopes)
+        self.count(surface, principal)
+        return principal
+
+    def count(self, surface: str, principal: Principal) -> None:
+        """Count a request for its surface and its caller. QuotaExceeded if there were too many."""
+        if not self.meter.idle:
+            self.meter.check_rate(surface, principal.name, "", "")
+
+    def count_surface(self, surface: str) -> None:
+        """Count a request of somebody who need not be known."""
+        if not self.meter.idle:
+            self.meter.check_rate(surface, "", "", "")
+
+    # For the agent
+
+    async def agent(
+        self,
+        context: Context,
+        head: RequestHead,
+        principal: Principal,
+        agent: str,
+        negotiate: Negotiate | None = speaks_1_0,
+    ) -> Call:
+        """Admit the caller to the agent. With `negotiate` None the door settles version and extensions itself later.
+
+        An agent that is not served any more can still be asked about its tasks.
+        """
+        profile = self.agents.profile(agent)
+        if profile is None and not await self.engine.knows(agent):
+            raise unknown_agent(agent)
+        self.access.check_agent(head, principal, agent, profile)
+        if not self.meter.idle:
+            self.meter.check_rate("", "", "", agent)
+        call = Call(context, head, agent, profile, confined(head, principal))
+        if negotiate is not None:
+            self.negotiate(call, negotiate)
+        return call
+
+    def negotiate(self, call: Call, version: Negotiate) -> None:
+        """Check the version, and activate the extensions that the client asks for and the agent has."""
+        version(call.head)
+        negotiate_extensions(call.head, call.profile, self.engine.tenancy)
+
+
+def unknown_agent(agent: str) -> AgentNotFound:
+    return AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists the agents of this host")
+
+
+class Call(NamedTuple):
+    """A request that has been admitted to an agent."""
+
+    context: Context
+    head: RequestHead
+    agent: str
+    profile: Profile | None
+    """None if the agent is not served any more."""
+    principal: Principal
+
+    @asynccontextmanager
+    async def stream(self, opened: Awaitable[TaskStream]) -> AsyncIterator[OpenStream]:
+        """Follow a task for as long as the block lasts and the caller's credential holds."""
+        context, stream = self.context, await opened
+        follower = stream.follower
+        if follower is None:
+            yield OpenStream(stream, context.heartbeat)
+            return
+        context.access.watch(follower, self.principal)
+        try:
+            yield OpenStream(stream, context.heartbeat)
+        finally:
+            context.heartbeat.forget(follower)
+            context.access.unwatch(follower)
+            context.engine.release(follower)
+
+    @asynccontextmanager
+    async def socket(self, socket: WebSocket) -> AsyncIterator[None]:
+        """Hold a WebSocket connection open: it counts as a stream, and ends with the caller's credential."""
+        watched = _WatchedSocket(socket)
+        with self.context.engine.meter.open_stream(self.principal.name, self.principal.tenant, self.agent):
+            self.context.access.watch(watched, self.principal)
+            try:
+                yield
+            finally:
+                self.context.access.unwatch(watched)
+
+
+class OpenStream:
+    """A task's stream that a caller follows. `Call.stream` makes and ends it."""
+
+    __slots__ = ("_heartbeat", "follower", "opening", "position")
+
+    def __init__(self, stream: TaskStream, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+        self.follower = stream.follower
+        self.opening: SendResult = stream.opening
+        self.position = stream.position
+        """The sequence number of the last event that the opening includes; None if the stream was resumed."""
+
+    @property
+    def live(self) -> LiveTask:
+        assert self.follower is not None
+        return self.follower.live
+
+    async def batch(self) -> list[StreamFrame] | None:
+        """Wait for the next events. [] means that it is time for a sign of life, None that the stream is over."""
+        if self.follower is None:
+            return None
+        self._heartbeat.sent(self.follower)
+        return await self.follower.batch()
+
+    def close(self) -> None:
+        """End the stream early: `batch` returns None from now on."""
+        if self.follower is not None:
+            self.follower.close()
+
+    def interruption(self) -> A2AError | None:
+        """Why the stream has ended before its task did; None if it has not."""
+        follower = self.follower
+        if follower is None or follower.over:
+            return None
+        live = follower.live
+        if live.state in TERMINAL and follower.position >= live.seq:
+            return None
+        position = {"lastEventId": str(follower.position)}
+        if not follower.open:
+            return Unauthenticated("the credential that opened this stream has ended", metadata=position)
+        return Unavailable(
+            "the host is shutting down; subscribe to the task to go on", metadata=position, retry_after=1
+        )
+
+
+class Heartbeat:
+    """One timer for all streams: it wakes those that have sent nothing for IDLE_S."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Follower, float] = {}
+        """When each stream last sent something, by the monotonic clock."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    def sent(self, follower: Follower) -> None:
+        self.streams[follower] = time.monotonic()
+        if self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat)
+
+    def forget(self, follower: Follower) -> None:
+        self.streams.pop(follower, None)
+
+    def _beat(self) -> None:
+        silent_since = time.monotonic() - IDLE_S
+        for follower, last in self.streams.items():
+            if last <= silent_since:
+                follower.nudge()
+        self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat) if self.streams else None
+
+
+class _WatchedSocket:
+    """Closes a WebSocket connection when its credential ends."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+        self.closing: asyncio.Task[Any] | None = None
+
+    def close(self) -> None:
+        if self.closing is None:
+            self.closing = asyncio.get_running_loop().create_task(
+                self.socket.close(POLICY_VIOLATION, "the credential that opened this connection has ended")
+            )
