@@ -1,1 +1,1 @@
-"""Does harm to hosts under load and checks that no client can tell: `python -m chaos`. Not shipped."""
+"""Injects faults into hosts under load and checks that no client notices: `python -m chaos`. Not shipped."""

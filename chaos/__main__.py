@@ -1,4 +1,4 @@
-"""`python -m chaos`: does harm to hosts under load and says whether a client could tell. Exit code 1 if one could."""
+"""`python -m chaos`: injects faults into hosts under load. The exit code is 1 if a client noticed one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 
 from chaos.report import as_json, markdown
-from chaos.scenario import STORES, Round, play
+from chaos.scenario import STORES, Round, run_round
 
 KILLS = 60
 SHARE = {"sqlite": 0.2, "postgres": 0.4, "postgres+nats": 0.4}
-FOR_EVER = 10**6
+NO_LIMIT_S = 10**6
 
 
 def main() -> int:
@@ -24,43 +24,47 @@ def main() -> int:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     kills = options.kills or (KILLS if options.seconds is None else int(options.seconds * 3 * len(stores)))
     folder = Path(tempfile.mkdtemp(prefix="roost-chaos-"))
-    say(f"seed {seed}, {kills} kills, logs in {folder}")
+    log(f"seed {seed}, {kills} kills, logs in {folder}")
     rounds: list[Round] = []
     for store in stores:
         share = round(kills * SHARE[store] / sum(SHARE[one] for one in stores))
-        say(f"{store}: {share} kills")
+        log(f"{store}: {share} kills")
         rounds.append(
             asyncio.run(
-                play(
+                run_round(
                     store,
                     share,
-                    options.seconds or FOR_EVER,
+                    options.seconds or NO_LIMIT_S,
                     seed,
                     folder / store,
-                    lambda text, store=store: say(f"{store}: {text}"),
+                    lambda text, store=store: log(f"{store}: {text}"),
                 )
             )
         )
-        say(f"{store}: {len(rounds[-1].verdict.violations)} violations")
+        log(f"{store}: {len(rounds[-1].verdict.violations)} violations")
     print(as_json(rounds) if options.json else markdown(rounds))
     if any(one.verdict.violations for one in rounds):
-        say(f"the logs of the hosts are kept in {folder}")
+        log(f"the logs of the hosts are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, help=f"of hosts, over all stores together; {KILLS} by default")
-    parser.add_argument("--seconds", type=float, help="of harm on each store, at most; without --kills, as many as fit")
-    parser.add_argument("--store", choices=[*STORES, "all"], default="all", help="what the hosts stand on")
-    parser.add_argument("--seed", type=int, help="the same harm again; random by default")
-    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument("--kills", type=int, help=f"number of kills over all stores together; {KILLS} by default")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="longest time of fault injection on each store; without --kills, as many kills as fit",
+    )
+    parser.add_argument("--store", choices=[*STORES, "all"], default="all", help="the store of the hosts")
+    parser.add_argument("--seed", type=int, help="repeat the same faults; random by default")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
-"""The agents of the load: `roost serve chaos/agents.py`. Steps tell $CHAOS_STEPS when they run and when they are past.
+"""The agents of the load: `roost serve chaos/agents.py`. They log to $CHAOS_STEPS when a step runs and when it is over.
 
-A line is written at once and whole, by whichever process: the file has them in the order in which they happened.
+Every process appends each line with one write, so that the file has the lines in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from roost import Agent
 from roost.agents.task import AgentTask
-from words import ASK, FRAGILE, STEP_EVERY, STEPS, STREAM, THREAD, order, result_of_step, words  # beside this file
+from texts import ASK, FRAGILE, STEP_EVERY, STEPS, STREAM, THREAD, parse_job, pieces, step_result  # beside this file
 
 stream = Agent(STREAM)
 steps = Agent(STEPS)
@@ -23,66 +23,66 @@ fragile = Agent(FRAGILE, on_crash="fail")
 LOG = os.open(os.environ.get("CHAOS_STEPS", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
-def tell(what: str, key: str) -> None:
+def log_step(what: str, key: str) -> None:
     os.write(LOG, f"{what} {key} {os.getpid()}\n".encode())
 
 
 @stream.on_message
-async def say(task: AgentTask) -> AsyncIterator[str]:
-    """Says its words, with a pause after each."""
-    wanted = order(task.text)
-    for word in words(wanted):
-        yield word
-        await asyncio.sleep(wanted.pause_s)
+async def stream_text(task: AgentTask) -> AsyncIterator[str]:
+    """Emits its text in pieces, with a pause after each."""
+    job = parse_job(task.text)
+    for piece in pieces(job):
+        yield piece
+        await asyncio.sleep(job.pause_s)
 
 
 @steps.on_message
-async def climb(task: AgentTask) -> AsyncIterator[str]:
-    """Makes a step every few words."""
-    wanted = order(task.text)
+async def run_steps(task: AgentTask) -> AsyncIterator[str]:
+    """Runs a step every few pieces."""
+    job = parse_job(task.text)
 
     async def work(number: int) -> dict[str, str]:
-        tell("run", task.step_key)
-        await asyncio.sleep(wanted.pause_s)
-        return {"key": task.step_key, "said": result_of_step(wanted.seed, number)}
+        log_step("run", task.step_key)
+        await asyncio.sleep(job.pause_s)
+        return {"key": task.step_key, "text": step_result(job.seed, number)}
 
-    for number, word in enumerate(words(wanted)):
+    for number, piece in enumerate(pieces(job)):
         if number % STEP_EVERY == 0:
-            made = await task.step("work", work, number)
-            tell("past", made["key"])
-            yield made["said"]
-        yield word
-        await asyncio.sleep(wanted.pause_s)
+            result = await task.step("work", work, number)
+            log_step("past", result["key"])
+            yield result["text"]
+        yield piece
+        await asyncio.sleep(job.pause_s)
 
 
 @ask.on_message
-async def inquire(task: AgentTask) -> AsyncIterator[str]:
-    """Asks when half of it is said."""
-    wanted = order(task.text)
-    said = words(wanted)
-    half = len(said) // 2
-    for word in said[:half]:
-        yield word
-        await asyncio.sleep(wanted.pause_s)
+async def ask_halfway(task: AgentTask) -> AsyncIterator[str]:
+    """Asks after half of its text."""
+    job = parse_job(task.text)
+    emitted = pieces(job)
+    half = len(emitted) // 2
+    for piece in emitted[:half]:
+        yield piece
+        await asyncio.sleep(job.pause_s)
     yield f"<{(await task.ask('And now?')).text}> "
-    for word in said[half:]:
-        yield word
-        await asyncio.sleep(wanted.pause_s)
+    for piece in emitted[half:]:
+        yield piece
+        await asyncio.sleep(job.pause_s)
 
 
 @thread.on_message
-def drone(task: AgentTask) -> Iterator[str]:
-    """Says its words in a thread."""
-    wanted = order(task.text)
-    for word in words(wanted):
-        yield word
-        time.sleep(wanted.pause_s)
+def stream_in_thread(task: AgentTask) -> Iterator[str]:
+    """Emits its text in a thread."""
+    job = parse_job(task.text)
+    for piece in pieces(job):
+        yield piece
+        time.sleep(job.pause_s)
 
 
 @fragile.on_message
-async def once(task: AgentTask) -> AsyncIterator[str]:
-    """Says its words, and is never called twice."""
-    wanted = order(task.text)
-    for word in words(wanted):
-        yield word
-        await asyncio.sleep(wanted.pause_s)
+async def stream_once(task: AgentTask) -> AsyncIterator[str]:
+    """Emits its text, and is never called twice."""
+    job = parse_job(task.text)
+    for piece in pieces(job):
+        yield piece
+        await asyncio.sleep(job.pause_s)

@@ -1,4 +1,4 @@
-"""The last readings of a round: when nothing runs any more, every task as any replica shows it."""
+"""The final reads of a round: every task as a replica shows it when nothing runs any more."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from typing import Any
 
 import httpx
 
-from chaos.door import Door, GaveUp, Refused
-from chaos.history import SUBMITTED, WORKING, Final, Frame, GivenUp, History, Listed, Refusal
+from chaos.fleet_client import DeadlineExceeded, FleetClient, Refused
+from chaos.history import SUBMITTED, WORKING, Final, Frame, History, Listed, Refusal, TimedOut
+from chaos.texts import AGENTS
 from chaos.webhooks import Receiver
-from chaos.words import AGENTS
 
-AT_ONCE = 8
-LOOK_S = 0.2
+CONCURRENCY = 8
+POLL_S = 0.2
 SETTLE_S = 60.0
-"""Far more than a lease, three attempts with their pauses, and the retries of a webhook take together."""
+"""Seconds to settle: far more than a lease, three attempts and the retries of a webhook take together."""
 READ_S = 600.0
 
 
-async def audit(door: Door, chance: Random, receiver: Receiver, history: History) -> None:
+async def audit(fleet: FleetClient, rng: Random, receiver: Receiver, history: History) -> None:
     """Wait until nothing runs, read everything, and wait for the last webhook."""
-    if not history.given_up:
-        await _settled(door, lambda: _nothing_runs(door, chance))
-    door.until = time.monotonic() + READ_S
+    if not history.timeouts:
+        await _wait_until(fleet, lambda: _nothing_runs(fleet, rng))
+    fleet.deadline = time.monotonic() + READ_S
     agents: dict[str, str] = {}
     for agent in AGENTS:
-        async for task in _listed(door, chance, agent):
+        async for task in _list_tasks(fleet, rng, agent):
             agents[task["id"]] = agent
             sent = [message["messageId"] for message in task["history"] if message["role"] == "ROLE_USER"]
             history.listed.append(Listed(task["id"], task["status"]["state"], sent))
     for message_id, task_id in history.acknowledged:
         if message_id in history.sent:
             agents.setdefault(task_id, history.sent[message_id].agent)
-    waiting = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(CONCURRENCY)
 
     async def read(task_id: str, agent: str) -> None:
-        async with waiting:
+        async with slots:
             try:
-                history.finals[task_id] = await _final(door, Random(task_id), history, agent, task_id)
+                history.finals[task_id] = await _read_final(fleet, Random(task_id), history, agent, task_id)
             except Refused as refused:
                 history.refusals.append(Refusal(task_id, refused.request, str(refused)))
-            except GaveUp as error:
-                history.given_up.append(GivenUp(task_id, str(error)))
+            except DeadlineExceeded as error:
+                history.timeouts.append(TimedOut(task_id, str(error)))
 
     async with asyncio.TaskGroup() as group:
         for task_id, agent in agents.items():
             group.create_task(read(task_id, agent))
-    await _settled(door, lambda: _all_delivered(receiver, history))
+    await _wait_until(fleet, lambda: _all_delivered(receiver, history))
 
 
-async def _settled(door: Door, holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait, but not for ever: what is still amiss then is for the checker to find."""
-    door.until = time.monotonic() + SETTLE_S
-    with suppress(GaveUp):
+async def _wait_until(fleet: FleetClient, holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a condition, but not for ever. The checker finds what is still wrong then."""
+    fleet.deadline = time.monotonic() + SETTLE_S
+    with suppress(DeadlineExceeded):
         while not await holds():
-            door.check("rest")
-            await asyncio.sleep(LOOK_S)
+            fleet.check("rest")
+            await asyncio.sleep(POLL_S)
 
 
-async def _nothing_runs(door: Door, chance: Random) -> bool:
+async def _nothing_runs(fleet: FleetClient, rng: Random) -> bool:
     for agent in AGENTS:
         for state in (SUBMITTED, WORKING):
-            page = await door.ask(chance, "GET", f"{agent}/tasks?status={state}&pageSize=1", "a listing")
+            page = await fleet.request(rng, "GET", f"{agent}/tasks?status={state}&pageSize=1", "a listing")
             if page["totalSize"]:
                 return False
     return True
@@ -82,10 +82,10 @@ async def _all_delivered(receiver: Receiver, history: History) -> bool:
     return ends <= receiver.accepted
 
 
-async def _listed(door: Door, chance: Random, agent: str) -> AsyncIterator[dict[str, Any]]:
+async def _list_tasks(fleet: FleetClient, rng: Random, agent: str) -> AsyncIterator[dict[str, Any]]:
     token = ""
     while True:
-        page = await door.ask(chance, "GET", f"{agent}/tasks?pageSize=100&pageToken={token}", "a listing")
+        page = await fleet.request(rng, "GET", f"{agent}/tasks?pageSize=100&pageToken={token}", "a listing")
         for task in page["tasks"]:
             yield task
         token = page["nextPageToken"]
@@ -93,20 +93,20 @@ async def _listed(door: Door, chance: Random, agent: str) -> AsyncIterator[dict[
             return
 
 
-async def _final(door: Door, chance: Random, history: History, agent: str, task_id: str) -> Final:
-    task = await door.ask(chance, "GET", f"{agent}/tasks/{task_id}", "a task")
+async def _read_final(fleet: FleetClient, rng: Random, history: History, agent: str, task_id: str) -> Final:
+    task = await fleet.request(rng, "GET", f"{agent}/tasks/{task_id}", "a task")
     frames: list[Frame] = []
     while not frames or b'"statusUpdate"' not in frames[-1].data:
         frames.clear()
-        door.check("a replay")
+        fleet.check("a replay")
         try:
-            events = door.stream(chance, f"{agent}/tasks/{task_id}:subscribe", last=1)
+            events = fleet.stream(rng, f"{agent}/tasks/{task_id}:subscribe", last=1)
             async with asyncio.timeout(10), aclosing(events):
                 async for seq, data in events:
                     if seq is not None:
-                        frames.append(Frame(seq, history.one(task_id, seq, data), 0.0))
+                        frames.append(Frame(seq, history.intern(task_id, seq, data), 0.0))
         except TimeoutError:
-            break  # it is not over: its stream stays open
+            break  # the task is not over, so its stream stays open
         except httpx.TransportError:
             continue
     return Final(task_id, agent, task["contextId"], task, frames)

@@ -1,4 +1,4 @@
-"""Judges a history: every way in which it differs from one that no harm was done to, with the evidence."""
+"""Judges a history: finds every difference from an undisturbed one, with the evidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chaos.history import (
     decode,
     text_of,
 )
-from chaos.words import FRAGILE
+from chaos.texts import FRAGILE
 
 SHOWN = 300
 DIED_TOO_OFTEN = "The host died 4 times while this task was running"
@@ -41,25 +41,24 @@ class Violation(NamedTuple):
 class Verdict(NamedTuple):
     violations: list[Violation]
     given_up: int
-    """Tasks that ended FAILED after the documented number of attempts: allowed, and to be few."""
+    """Tasks that ended FAILED after the documented number of attempts. This is allowed, but should be rare."""
     never_begun: int
-    """Those of them that no host had ever begun to work on: they waited for their turn."""
+    """Tasks among them that no host had started: they waited in the queue."""
     interrupted: int
-    """Tasks of the agent that cannot be called twice, that ended FAILED and said so."""
+    """Tasks of the agent that cannot be called twice that ended FAILED with that reason."""
     states: dict[str, int]
 
 
 def check(history: History) -> Verdict:
-    """Everything that is wrong, in no more words than are needed to look into it."""
-    found = Checker(history)
-    violations = [violation for check in found.checks() for violation in check]
+    """Return all violations, each with the evidence that an investigation needs."""
+    violations = [violation for check in Checker(history).checks() for violation in check]
     failed = [(_ending(final.task)[1], final) for final in history.finals.values() if _ending(final.task)[0] == FAILED]
-    given_up = [final for said, final in failed if DIED_TOO_OFTEN in said]
+    given_up = [final for reason, final in failed if DIED_TOO_OFTEN in reason]
     return Verdict(
         violations,
         len(given_up),
         sum(not any(_is_status(frame) and _state(frame.data) == WORKING for frame in one.frames) for one in given_up),
-        sum(INTERRUPTED in said for said, _ in failed),
+        sum(INTERRUPTED in reason for reason, _ in failed),
         dict(Counter(_ending(final.task)[0] for final in history.finals.values())),
     )
 
@@ -68,7 +67,7 @@ class Checker:
     def __init__(self, history: History) -> None:
         self.history = history
         self.messages: dict[str, str] = {listed.task_id: listed.message_ids[0] for listed in history.listed}
-        """By task: the message that began it."""
+        """The message that began each task, by task id."""
         self.messages |= {
             task_id: message_id for message_id, task_id in history.acknowledged if message_id in history.sent
         }
@@ -95,13 +94,13 @@ class Checker:
     def refusals(self) -> Iterator[Violation]:
         for subject, request, answer in self.history.refusals:
             yield Violation("refused", subject, f"{request} was answered with {answer[:SHOWN]}")
-        for subject, waited_for in self.history.given_up:
+        for subject, waited_for in self.history.timeouts:
             yield Violation("stuck", subject, f"a client waited in vain for {waited_for}")
         for what in self.history.hosts:
             yield Violation("host", "", what)
 
     def stream(self, stream: Stream) -> Iterator[Violation]:
-        """One event after the other, each once, as the journal has them at the end; and the text that they make."""
+        """Check that a stream has every event once and in order, as in the final journal, with the right text."""
         task_id, last, view = stream.task_id, 0, None
         sent, journal = self.sent(task_id), self.journal.get(task_id)
         for seen in stream.seen:
@@ -125,7 +124,7 @@ class Checker:
             if sent is not None and not sent.expected.startswith(view.text):
                 yield Violation("text", task_id, f"at event {seen.seq} it is {_differs(view.text, sent.expected)}")
             if journal is not None and seen.seq not in journal:
-                yield Violation("lost", task_id, f"event {seen.seq} was seen, and is gone: {_show(seen.data)}")
+                yield Violation("lost", task_id, f"event {seen.seq} was seen, but is gone: {_show(seen.data)}")
             elif journal is not None and journal[seen.seq] != seen.data:
                 yield Violation(
                     "changed", task_id, f"event {seen.seq} was {_show(seen.data)}, now {_show(journal[seen.seq])}"
@@ -139,7 +138,7 @@ class Checker:
                 )
 
     def opening(self, task_id: str, opening: Opening, last: int, view: View | None) -> Iterator[Violation]:
-        """The Task that a connection begins with is the fold of what came before."""
+        """Check that the Task at the beginning of a connection is the fold of the events before it."""
         task = decode(opening.task)
         if task["id"] != task_id:
             yield Violation("changed", task_id, f"a stream of it began with the task {task['id']}")
@@ -158,7 +157,7 @@ class Checker:
             )
 
     def readings(self) -> Iterator[Violation]:
-        """What was read is a part of what was wanted, and what has ended stays as it ended."""
+        """Check that every text that was read begins the expected text, and that no ended task changes."""
         ended: dict[str, float] = {}
         for stream in self.history.streams:
             for seen in stream.seen:
@@ -171,7 +170,7 @@ class Checker:
             task_id = reading.task_id
             sent, final = self.sent(task_id), self.history.finals.get(task_id)
             if reading.state not in TERMINAL and reading.begun > ended.get(task_id, reading.begun):
-                yield Violation("went back", task_id, f"it had ended, and was read as {reading.state} afterwards")
+                yield Violation("went back", task_id, f"it had ended, but was read as {reading.state} afterwards")
             if sent is not None and not sent.expected.startswith(reading.text):
                 yield Violation("text", task_id, f"it was read as {_differs(reading.text, sent.expected)}")
             if reading.state in TERMINAL and final is not None:
@@ -180,12 +179,12 @@ class Checker:
                     yield Violation(
                         "changed",
                         task_id,
-                        f"it had ended {reading.state} {reading.text!r}, and is {now.state} {now.text!r}",
+                        f"it had ended {reading.state} {reading.text!r}, but is {now.state} {now.text!r}",
                     )
 
     def final(self, final: Final) -> Iterator[Violation]:
-        """Its events are whole, make its text, and its state can be justified."""
-        task_id, (state, said), text = final.task_id, _ending(final.task), text_of(final.task)
+        """Check that a task's events are complete and produce its text, and that its state is justified."""
+        task_id, (state, reason), text = final.task_id, _ending(final.task), text_of(final.task)
         seqs = [frame.seq for frame in final.frames]
         if seqs != list(range(2, 2 + len(seqs))):
             yield Violation("gap", task_id, f"its events are {seqs}")
@@ -193,7 +192,9 @@ class Checker:
         for frame in final.frames:
             view.apply(decode(frame.data))
         if (view.state, view.text) != (state, text):
-            yield Violation("text", task_id, f"its events make {view.state} {view.text!r}, it is {state} {text!r}")
+            yield Violation(
+                "text", task_id, f"its events produce {view.state} {view.text!r}, but it is {state} {text!r}"
+            )
         sent = self.sent(task_id)
         if sent is None:
             yield Violation("no message", task_id, "no client sent a message for it")
@@ -202,27 +203,27 @@ class Checker:
             if text != sent.expected:
                 yield Violation("text", task_id, f"it is COMPLETED with {_differs(text, sent.expected)}")
             if any(cancel.task_id == task_id and cancel.state == CANCELED for cancel in self.history.cancels):
-                yield Violation("state", task_id, "it is COMPLETED, and a cancel was answered with CANCELED")
+                yield Violation("state", task_id, "it is COMPLETED, but a cancel was answered with CANCELED")
         elif state == CANCELED:
             if task_id not in self.cancelled:
-                yield Violation("state", task_id, "it is CANCELED, and nobody cancelled it")
+                yield Violation("state", task_id, "it is CANCELED, but nobody cancelled it")
         elif state == FAILED:
-            if not (DIED_TOO_OFTEN in said or (final.agent == FRAGILE and INTERRUPTED in said)):
-                yield Violation("state", task_id, f"it is FAILED and says {said!r}")
+            if not (DIED_TOO_OFTEN in reason or (final.agent == FRAGILE and INTERRUPTED in reason)):
+                yield Violation("state", task_id, f"it is FAILED with the message {reason!r}")
         else:
             yield Violation("stuck", task_id, f"it is still {state}")
         if sent.answered:
             answers = [message["messageId"] for message in final.task.get("history", [])].count(sent.answer_id)
             if answers != 1:
-                yield Violation("lost", task_id, f"its answer was taken, and is in its history {answers} times")
+                yield Violation("lost", task_id, f"its answer was accepted, but is in its history {answers} times")
 
     def tasks_of_messages(self) -> Iterator[Violation]:
-        """Every acknowledged message has its task, and no message has two."""
+        """Check that every acknowledged message has its task, and that no message has two."""
         tasks: dict[str, set[str]] = defaultdict(set)
         for message_id, task_id in self.history.acknowledged:
             tasks[message_id].add(task_id)
             if task_id not in self.history.finals:
-                yield Violation("no task", task_id, f"message {message_id} was acknowledged with it, and it is gone")
+                yield Violation("no task", task_id, f"message {message_id} was acknowledged with it, but it is gone")
         listed = Counter(listed.task_id for listed in self.history.listed)
         for task_id in self.history.finals:
             if listed[task_id] != 1:
@@ -232,12 +233,12 @@ class Checker:
                 tasks[message_id].add(entry.task_id)
             if len(set(entry.message_ids)) != len(entry.message_ids):
                 yield Violation("two tasks", entry.task_id, f"a message is in it twice: {entry.message_ids}")
-        for message_id, made in tasks.items():
-            if len(made) > 1:
-                yield Violation("two tasks", min(made), f"message {message_id} made {len(made)} tasks: {sorted(made)}")
+        for message_id, ids in tasks.items():
+            if len(ids) > 1:
+                yield Violation("two tasks", min(ids), f"message {message_id} has {len(ids)} tasks: {sorted(ids)}")
 
     def webhooks(self) -> Iterator[Violation]:
-        """Every event arrived, the first time each in order."""
+        """Check that every event arrived, and that the first deliveries are in order."""
         calls: dict[str, list[Delivery]] = defaultdict(list)
         for delivery in self.history.deliveries:
             calls[delivery.message_id].append(delivery)
@@ -246,7 +247,7 @@ class Checker:
             if sent is not None and sent.webhook:
                 yield from self.webhook(final, calls.pop(sent.message_id, []))
         for message_id in calls:
-            yield Violation("webhook", "", f"message {message_id} has no config or no task, and its webhook was called")
+            yield Violation("webhook", "", f"message {message_id} has no config or no task, but its webhook was called")
 
     def webhook(self, final: Final, calls: list[Delivery]) -> Iterator[Violation]:
         task_id, first = final.task_id, {}
@@ -255,22 +256,24 @@ class Checker:
                 yield Violation(
                     "webhook", task_id, f"{call.id} was {_show(first[call.id])}, and again {_show(call.data)}"
                 )
-        arrived = [data for data in first.values() if not _is_first_event(data)]  # that one is in no stream
-        taken = {call.data for call in calls if call.accepted}
+        arrived = [data for data in first.values() if not _is_first_event(data)]  # the first event is in no stream
+        accepted = {call.data for call in calls if call.accepted}
         for frame in final.frames:
-            if frame.data not in taken:
+            if frame.data not in accepted:
                 yield Violation("webhook", task_id, f"event {frame.seq} did not arrive: {_show(frame.data)}")
                 return
         for frame, data in zip_longest(final.frames, arrived):
             if frame is None:
-                yield Violation("webhook", task_id, f"it was sent what is no event of the task: {_show(data)}")
+                yield Violation(
+                    "webhook", task_id, f"it was called with data that is no event of the task: {_show(data)}"
+                )
             elif frame.data != data:
                 seen = "nothing" if data is None else _show(data)
-                yield Violation("webhook", task_id, f"event {frame.seq} was due, and there came {seen}")
+                yield Violation("webhook", task_id, f"expected event {frame.seq}, but received {seen}")
                 return
 
     def steps(self) -> Iterator[Violation]:
-        """A step that a run got past is on record, and never runs again."""
+        """Check that a step that a run has passed is on record, and never runs again."""
         past: dict[str, str] = {}
         for line in self.history.steps:
             what, key, pid = line.split()
@@ -278,11 +281,13 @@ class Checker:
                 past.setdefault(key, pid)
             elif key in past and int(pid) not in self.history.frozen:
                 yield Violation(
-                    "step", key.partition(":")[0], f"step {key} ran in process {pid}, and process {past[key]} was past"
+                    "step",
+                    key.partition(":")[0],
+                    f"step {key} ran in process {pid}, but process {past[key]} had passed it",
                 )
 
     def turns(self) -> Iterator[Violation]:
-        """Turns of one conversation come one after another."""
+        """Check that the turns of one conversation do not overlap."""
         turns: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
         for task_id, final in self.history.finals.items():
             sent = self.sent(task_id)
@@ -297,7 +302,7 @@ class Checker:
             for (_, ended, before), (begun, _, task_id) in pairwise(spans):
                 if begun < ended:
                     yield Violation(
-                        "turn", task_id, f"it began at {begun}, and {before} in {context_id} ended at {ended}"
+                        "turn", task_id, f"it began at {begun}, but {before} in {context_id} ended at {ended}"
                     )
 
 
@@ -324,7 +329,7 @@ def _show(data: bytes) -> str:
 
 
 def _differs(text: str, expected: str) -> str:
-    """The place where a text leaves the expected one."""
+    """Describe where a text departs from the expected one."""
     at = next((at for at, (a, b) in enumerate(zip(text, expected, strict=False)) if a != b), len(expected))
     begin = max(0, at - 20)
     return f"...{text[begin : at + 40]!r} where ...{expected[begin : at + 40]!r} is expected, {len(text)} characters"

@@ -1,4 +1,4 @@
-"""Everything that clients saw of a task that something is wrong with, in a file of its own."""
+"""Writes a file for each task with a violation, with everything that clients saw of the task."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from chaos.checker import Violation
 from chaos.history import Frame, History
 
-MOST = 50
+MAX_FILES = 50
 
 
 def write(folder: Path, history: History, violations: Sequence[Violation]) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "clock").write_text(f"{time.monotonic():.3f} is {datetime.now(UTC)}\n")
     tasks = dict.fromkeys(violation.task_id for violation in violations if violation.task_id)
-    for task_id in list(tasks)[:MOST]:
+    for task_id in list(tasks)[:MAX_FILES]:
         found = [f"{kind}: {text}" for kind, subject, text in violations if subject == task_id]
-        (folder / f"{task_id}.txt").write_text("\n".join([*found, "", *_story(history, task_id)]) + "\n")
+        (folder / f"{task_id}.txt").write_text("\n".join([*found, "", *_history_of(history, task_id)]) + "\n")
 
 
-def _story(history: History, task_id: str) -> Iterator[str]:
+def _history_of(history: History, task_id: str) -> Iterator[str]:
     for acknowledged in history.acknowledged:
         if acknowledged.task_id == task_id:
             yield f"{acknowledged} {history.sent.get(acknowledged.message_id)}"
@@ -44,7 +44,7 @@ def _story(history: History, task_id: str) -> Iterator[str]:
     messages = {acknowledged.message_id for acknowledged in history.acknowledged if acknowledged.task_id == task_id}
     for delivery in history.deliveries:
         if delivery.message_id in messages:
-            yield f"webhook {delivery.id} {'taken' if delivery.accepted else 'refused'} {delivery.data.decode()}"
+            yield f"webhook {delivery.id} {'accepted' if delivery.accepted else 'refused'} {delivery.data.decode()}"
     for line in history.steps:
         if task_id in line:
             yield f"step {line}"

@@ -1,4 +1,4 @@
-"""What the clients of a round saw, and nothing else. The checker judges this."""
+"""What the clients of a round saw, and nothing else. The checker judges this history."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ decode = msgspec.json.decode
 
 
 class Sent(Struct):
-    """A message that began a task, and what its client wanted."""
+    """A message that began a task, and what its client expects."""
 
     message_id: str
     agent: str
     expected: str
     """The text of an undisturbed run."""
     context_id: str = ""
-    """Given by the client: its turns come one after another."""
+    """The context that the client chose. Its turns run one after another."""
     webhook: bool = False
     answer_id: str = ""
-    """messageId of the answer to the task's question, once it was sent."""
+    """The messageId of the answer to the task's question, once the answer was sent."""
     answered: bool = False
-    """A host has taken the answer."""
+    """Whether a host has accepted the answer."""
 
 
 class Acknowledged(NamedTuple):
@@ -39,7 +39,7 @@ class Opening(NamedTuple):
     """The Task that a connection began with."""
 
     seq: int
-    """The event that it includes: its id, or the Last-Event-ID that was sent."""
+    """The last event that the Task includes: its id, or the Last-Event-ID that was sent."""
     task: bytes
 
 
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
     seq: int
     data: bytes
     at: float
-    """Seconds, by one clock for all clients."""
+    """Seconds on the clock that all clients share."""
 
 
 class Stream(Struct):
@@ -58,7 +58,7 @@ class Stream(Struct):
 
 
 class Reading(NamedTuple):
-    """A Task that a request was answered with."""
+    """A Task in a response."""
 
     task_id: str
     begun: float
@@ -70,23 +70,23 @@ class Reading(NamedTuple):
 class Cancel(NamedTuple):
     task_id: str
     state: str
-    """Of the task that was answered; empty while there is no answer."""
+    """The state of the task in the response; empty until there is one."""
     at: float = 0.0
 
 
 class Delivery(NamedTuple):
-    """A call of a webhook, in the order of arrival."""
+    """A call of a webhook. The calls are in the order of arrival."""
 
     message_id: str
-    """Of the message that brought the config."""
+    """The message that carried the config."""
     id: str
-    """The same whenever the same event is sent."""
+    """The delivery id, which is the same for every attempt to send an event."""
     data: bytes
     accepted: bool
 
 
 class Request(NamedTuple):
-    """For the evidence: who was asked what, and when."""
+    """A request, for the evidence files."""
 
     begun: float
     ended: float
@@ -95,15 +95,15 @@ class Request(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """An answer that no client should get, whatever happens to the hosts."""
+    """A response that no client should get, whatever happens to the hosts."""
 
     subject: str
     request: str
     answer: str
 
 
-class GivenUp(NamedTuple):
-    """A client that waited much longer than anything may take."""
+class TimedOut(NamedTuple):
+    """A client that waited much longer than any operation may take."""
 
     subject: str
     waited_for: str
@@ -117,14 +117,14 @@ class Final(NamedTuple):
     context_id: str
     task: dict[str, Any]
     frames: list[Frame]
-    """Replayed from its first event; that one is in no stream, every stream's Task includes it."""
+    """The events from the second on. The first is in no stream, because the Task of every stream includes it."""
 
 
 class Listed(NamedTuple):
     task_id: str
     state: str
     message_ids: list[str]
-    """Of the client's messages, the first of which began the task."""
+    """The messages of the client. The first began the task."""
 
 
 class History(Struct):
@@ -137,20 +137,20 @@ class History(Struct):
     deliveries: list[Delivery] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    given_up: list[GivenUp] = field(default_factory=list)
+    timeouts: list[TimedOut] = field(default_factory=list)
     finals: dict[str, Final] = field(default_factory=dict)
     """By task id."""
     listed: list[Listed] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
-    """Lines of the agents: `run|past step_key pid`."""
+    """The lines that the agents logged: `run|past step_key pid`."""
     frozen: set[int] = field(default_factory=set)
-    """Processes that were stopped for a while: they cannot know what became of their tasks meanwhile."""
+    """Processes that were stopped for a while. They cannot know what happened to their tasks meanwhile."""
     hosts: list[str] = field(default_factory=list)
-    """Hosts that did not start, did not stop, or ended by themselves."""
+    """Failures of hosts that did not start, did not stop, or exited by themselves."""
     known: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
-    def one(self, task_id: str, seq: int, data: bytes) -> bytes:
-        """The same bytes as one object: many readers see each event."""
+    def intern(self, task_id: str, seq: int, data: bytes) -> bytes:
+        """Return one object for equal bytes of an event, because many readers see each event."""
         found = self.known.setdefault((task_id, seq), data)
         return found if found == data else data
 
@@ -160,7 +160,7 @@ def text_of(task: dict[str, Any]) -> str:
 
 
 class View:
-    """What a client knows who applies a stream: state and text."""
+    """The state and the text that a client has who applies a stream."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.state: str = task["status"]["state"]

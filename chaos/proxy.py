@@ -1,4 +1,4 @@
-"""A way from a replica to PostgreSQL that can be cut, or swallow everything without a word."""
+"""A TCP proxy between a replica and PostgreSQL that can reset connections, or hold back all data silently."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Self, cast
 
 
 class Proxy:
-    """Listens on a port of its own and passes on what comes to `port`."""
+    """Listens on its own port and forwards all data to `port`."""
 
     def __init__(self, port: int) -> None:
         self.target = port
         self.port = 0
         self.pipes: set[_End] = set()
-        self.swallows = False
+        self.holding = False
         self.server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -34,44 +34,44 @@ class Proxy:
         for end in list(self.pipes):
             end.abort()
 
-    async def swallow(self, seconds: float, *, then_cut: bool) -> None:
-        """Pass nothing on for a while, and say nothing: neither an error nor an end. Then go on, or cut."""
-        self.swallows = True
+    async def black_hole(self, seconds: float, *, then_cut: bool) -> None:
+        """Forward nothing for a while, without an error or an end. Then resume, or cut."""
+        self.holding = True
         for end in self.pipes:
             end.pause()
         try:
             await asyncio.sleep(seconds)
         finally:
-            self.swallows = False
+            self.holding = False
             if then_cut:
                 self.cut()
             for end in list(self.pipes):
-                end.go_on()
+                end.resume()
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection: what it hears, the other end says."""
+    """One end of a connection. It forwards what it receives to the other end."""
 
     transport: asyncio.Transport | None = None
     other: _End | None = None
 
     def __init__(self, proxy: Proxy, other: _End | None = None) -> None:
         self.proxy = proxy
-        self.given = other
-        """Set where this end was dialled for another."""
-        self.early: list[bytes] = []
-        """What came before there was anyone to tell it."""
+        self.dialled_for = other
+        """The end that this one was opened for, if it is the outgoing one."""
+        self.buffered: list[bytes] = []
+        """Data that arrived before it could be forwarded."""
         self.dialling: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         self.proxy.pipes.add(self)
-        if self.given is None:
+        if self.dialled_for is None:
             self.transport.pause_reading()
-            if not self.proxy.swallows:
+            if not self.proxy.holding:
                 self._dial()
         else:
-            self.other, self.given.other = self.given, self
+            self.other, self.dialled_for.other = self.dialled_for, self
 
     def _dial(self) -> None:
         self.dialling = asyncio.get_running_loop().create_task(self._connect())
@@ -86,12 +86,12 @@ class _End(asyncio.Protocol):
         assert self.other is not None
         if self.transport is None:
             self.other.abort()
-        elif not self.proxy.swallows:
-            self.go_on()
+        elif not self.proxy.holding:
+            self.resume()
 
     def data_received(self, data: bytes) -> None:
-        if self.other is None or self.proxy.swallows:
-            self.early.append(data)  # it was on its way when reading was paused
+        if self.other is None or self.proxy.holding:
+            self.buffered.append(data)  # it arrived when reading was already paused
         elif self.other.transport is not None:
             self.other.transport.write(data)
 
@@ -99,7 +99,7 @@ class _End(asyncio.Protocol):
         self.transport = None
         self.proxy.pipes.discard(self)
         if self.other is not None and self.other.transport is not None:
-            if error is None and not self.proxy.swallows:
+            if error is None and not self.proxy.holding:
                 self.other.transport.close()
             else:
                 self.other.abort()
@@ -109,8 +109,8 @@ class _End(asyncio.Protocol):
             self.other.pause()
 
     def resume_writing(self) -> None:
-        if self.other is not None and not self.proxy.swallows:
-            self.other.go_on()
+        if self.other is not None and not self.proxy.holding:
+            self.other.resume()
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -120,14 +120,14 @@ class _End(asyncio.Protocol):
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self.transport is None or self.transport.is_closing():
             return
-        if self.given is None and self.other is None:
+        if self.dialled_for is None and self.other is None:
             if self.dialling is None:
                 self._dial()
         else:
-            early, self.early = self.early, []
-            for data in early:
+            buffered, self.buffered = self.buffered, []
+            for data in buffered:
                 self.data_received(data)
             self.transport.resume_reading()

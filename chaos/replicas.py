@@ -1,4 +1,4 @@
-"""Host processes that are started, killed and started again on the same port."""
+"""Host processes that are started, killed and restarted on the same port."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from itertools import takewhile
 from pathlib import Path
 from random import Random
 
-from tools.cluster import dies_with_parent
+from tools.cluster import kill_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVES = "Roost serves"
 START_S = 60.0
 STOP_S = 20.0
-LOOK_S = 0.02
+POLL_S = 0.02
 PORTS = range(20_000, 32_000)
-"""Below what systems hand out to clients: a host that is killed finds its port free when it comes back."""
+"""Below the ephemeral ports of the system, so that a killed host finds its port free when it restarts."""
 TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 
 
 class ReplicaFailed(Exception):
-    """A host did not start, did not stop, or ended by itself."""
+    """A host did not start, did not stop, or exited by itself."""
 
 
 class Replica:
-    """One host, life after life. It is `down`, starting, or `serves`."""
+    """One host over all its restarts. `serves` is set while it serves."""
 
     def __init__(self, name: str, arguments: Sequence[str], port: int, log: Path, env: Mapping[str, str]) -> None:
         self.name = name
@@ -55,20 +55,20 @@ class Replica:
         return self.process.pid
 
     def start(self) -> None:
-        """Begin to start; `serves` is set when it does."""
+        """Start the host in the background. `serves` is set when it serves."""
         self.serves.clear()
         self.starting = asyncio.create_task(self._start(), name=f"start {self.name}")
 
     async def wait(self) -> None:
-        """Until it serves."""
+        """Wait until the host serves."""
         assert self.starting is not None
         await asyncio.shield(self.starting)
 
     async def _start(self) -> None:
-        """As a supervisor does: again, if it ends before it serves."""
+        """Start the process, and restart it if it exits before it serves, as a supervisor does."""
         deadline = time.monotonic() + START_S
         while True:
-            begin = self.log.stat().st_size if self.log.exists() else 0
+            offset = self.log.stat().st_size if self.log.exists() else 0
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
                     self.command,
@@ -78,27 +78,29 @@ class Replica:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    preexec_fn=dies_with_parent,
+                    preexec_fn=kill_with_parent,
                 )
             while self.process.poll() is None:
-                if SERVES in self._said(begin):
+                if SERVES in self._log_text(offset):
                     self.serves.set()
                     return
                 if time.monotonic() > deadline:
-                    raise ReplicaFailed(f"{self.name} did not serve within {START_S:g} s:\n{self._said(begin)[-2000:]}")
-                await asyncio.sleep(LOOK_S)
+                    raise ReplicaFailed(
+                        f"{self.name} did not serve within {START_S:g} s:\n{self._log_text(offset)[-2000:]}"
+                    )
+                await asyncio.sleep(POLL_S)
             self.failed_starts += 1
             if time.monotonic() > deadline:
-                raise ReplicaFailed(f"{self.name} does not start:\n{self._said(begin)[-2000:]}")
+                raise ReplicaFailed(f"{self.name} does not start:\n{self._log_text(offset)[-2000:]}")
             await asyncio.sleep(0.1)
 
-    async def kill(self, *, whole: bool) -> None:
-        """SIGKILL, as a crash: to the host alone, or to it and all that it started."""
-        await self._abandon()
+    async def kill(self, *, group: bool) -> None:
+        """Send SIGKILL to the host alone, or to its whole process group."""
+        await self._cancel_start()
         assert self.process is not None
         if self.serves.is_set():
             self.check()
-        if whole:
+        if group:
             self._signal_all(signal.SIGKILL)
         else:
             self.process.kill()
@@ -106,7 +108,7 @@ class Replica:
         self.serves.clear()
 
     async def stop(self) -> None:
-        """SIGTERM, as an operator does."""
+        """Send SIGTERM, as an operator does."""
         await self.wait()
         self.check()
         assert self.process is not None
@@ -119,7 +121,7 @@ class Replica:
             raise ReplicaFailed(f"{self.name} did not stop within {STOP_S:g} s of SIGTERM") from None
 
     async def freeze(self, seconds: float) -> None:
-        """The machine stands still, and the host does not know for how long."""
+        """Stop the process for a while. The host does not know for how long."""
         await self.wait()
         process = self.process
         assert process is not None
@@ -130,23 +132,23 @@ class Replica:
             process.send_signal(signal.SIGCONT)
 
     async def close(self) -> None:
-        await self._abandon()
+        await self._cancel_start()
         if self.process is not None:
             self._signal_all(signal.SIGKILL)
             await asyncio.to_thread(self.process.wait)
 
     def check(self) -> None:
-        """It lives, if nobody has ended it."""
+        """Raise ReplicaFailed if the process has exited by itself."""
         assert self.process is not None
         code = self.process.poll()
         if code is not None:
-            raise ReplicaFailed(f"{self.name} ended by itself with {code}:\n{self._said(0)[-2000:]}")
+            raise ReplicaFailed(f"{self.name} exited by itself with {code}:\n{self._log_text(0)[-2000:]}")
 
     def tracebacks(self) -> list[str]:
-        """Those in its log: the exception of each, and the line that it came from."""
-        return [_end_of(text.splitlines()[1:]) for text in TRACEBACK.split(self._said(0))[1:]]
+        """Return the tracebacks in the log: the exception of each, and the line that raised it."""
+        return [_summary(text.splitlines()[1:]) for text in TRACEBACK.split(self._log_text(0))[1:]]
 
-    async def _abandon(self) -> None:
+    async def _cancel_start(self) -> None:
         if self.starting is not None and not self.starting.done():
             self.starting.cancel()
             with suppress(asyncio.CancelledError):
@@ -157,14 +159,14 @@ class Replica:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    def _said(self, begin: int) -> str:
+    def _log_text(self, offset: int) -> str:
         with self.log.open("rb") as log:
-            log.seek(begin)
+            log.seek(offset)
             return log.read().decode(errors="replace")
 
 
-def _end_of(lines: list[str]) -> str:
-    """Of a traceback: `Exception: text (file, line n)`."""
+def _summary(lines: list[str]) -> str:
+    """Summarise a traceback as `Exception: text (file, line n)`."""
     inside = list(takewhile(lambda line: line.startswith(" "), lines))
     places = [line.strip() for line in inside if line.startswith("  File ")]
     return f"{lines[len(inside)] if len(inside) < len(lines) else ''} ({places[-1] if places else ''})"

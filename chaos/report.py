@@ -8,33 +8,33 @@ from typing import Any
 import msgspec
 
 from chaos.checker import Violation
-from chaos.harm import CUT, FREEZE, KILL, NATS, RESTART, ROLL, SWALLOW
+from chaos.faults import BLACK_HOLE, CUT, FREEZE, KILL, NATS, RESTART, ROLL
 from chaos.scenario import Round
 
 SHOWN = 5
 
 
-def _harm(kind: str) -> Callable[[Round], Any]:
+def _count(kind: str) -> Callable[[Round], Any]:
     return lambda one: one.harm.get(kind, 0)
 
 
 ROWS: dict[str, Callable[[Round], Any]] = {
-    "kill -9": _harm(KILL),
-    "PostgreSQL restarts (immediate)": _harm(RESTART),
-    "connections cut": _harm(CUT),
-    "black holes": _harm(SWALLOW),
-    "NATS stops": _harm(NATS),
-    "rolling restarts (SIGTERM)": _harm(ROLL),
-    "processes frozen": _harm(FREEZE),
+    "kill -9": _count(KILL),
+    "PostgreSQL restarts (immediate)": _count(RESTART),
+    "connections cut": _count(CUT),
+    "black holes": _count(BLACK_HOLE),
+    "NATS stops": _count(NATS),
+    "rolling restarts (SIGTERM)": _count(ROLL),
+    "processes frozen": _count(FREEZE),
     "tasks": lambda one: one.counts.tasks,
     "events seen": lambda one: one.counts.events,
     "connections dropped by clients": lambda one: one.counts.drops,
     "streams resumed": lambda one: one.counts.resumes,
-    "requests made again": lambda one: one.counts.retries,
+    "requests repeated": lambda one: one.counts.retries,
     "messages replayed": lambda one: one.counts.replays,
-    "webhook calls taken": lambda one: one.webhooks,
+    "webhook calls accepted": lambda one: one.webhooks,
     "tasks failed after 3 attempts": lambda one: one.verdict.given_up,
-    "of them never begun": lambda one: one.verdict.never_begun,
+    "of them never started": lambda one: one.verdict.never_begun,
     "tasks failed as interrupted": lambda one: one.verdict.interrupted,
     "hosts that did not start at once": lambda one: one.failed_starts,
     "tracebacks in logs": lambda one: sum(one.tracebacks.values()),
@@ -48,7 +48,7 @@ def markdown(rounds: list[Round]) -> str:
     lines = [
         f"| seed {rounds[0].seed} | {' | '.join(one.store for one in rounds)} |",
         f"|---|{'---:|' * len(rounds)}",
-        *(f"| {name} | {' | '.join(str(of(one)) for one in rounds)} |" for name, of in ROWS.items()),
+        *(f"| {name} | {' | '.join(str(value(one)) for one in rounds)} |" for name, value in ROWS.items()),
     ]
     for one in rounds:
         lines += _violations(one) + _tracebacks(one)
@@ -56,7 +56,7 @@ def markdown(rounds: list[Round]) -> str:
 
 
 def _violations(one: Round) -> list[str]:
-    """The first few of each kind."""
+    """List the first few violations of each kind."""
     found: dict[str, list[Violation]] = {}
     for violation in one.verdict.violations:
         found.setdefault(violation.kind, []).append(violation)

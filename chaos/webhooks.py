@@ -1,4 +1,4 @@
-"""The receiver of webhooks: takes most calls, and now and then fails one, as receivers do."""
+"""The receiver of webhooks. It accepts most calls and fails some, as real receivers do."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Self
 from chaos.history import Delivery, History
 
 DELIVERY_ID = "x-roost-delivery-id"
-FAIL = 0.1
-MOST_IN_A_ROW = 2
-"""Failures of one webhook: fewer than the tries that one event has."""
+FAILURE_RATE = 0.1
+MAX_CONSECUTIVE_FAILURES = 2
+"""Consecutive failures of one webhook. Fewer than the attempts that one event has."""
 
 
 class Receiver:
-    """`url`/ID is the webhook of the message with that id."""
+    """`{url}/{id}` is the webhook of the message with that id."""
 
-    def __init__(self, history: History, chance: Random) -> None:
+    def __init__(self, history: History, rng: Random) -> None:
         self.history = history
-        self.chance = chance
+        self.rng = rng
         self.url = ""
         self.failures: Counter[str] = Counter()
         self.accepted: set[tuple[str, bytes]] = set()
@@ -54,10 +54,10 @@ class Receiver:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         message_id = first.split(" ")[1].rpartition("/")[2]
-        fails = self.failures[message_id] < MOST_IN_A_ROW and self.chance.random() < FAIL
+        fails = self.failures[message_id] < MAX_CONSECUTIVE_FAILURES and self.rng.random() < FAILURE_RATE
         self.failures[message_id] = self.failures[message_id] + 1 if fails else 0
         self.history.deliveries.append(Delivery(message_id, headers[DELIVERY_ID], body, not fails))
-        if fails and self.chance.random() < 0.5:
+        if fails and self.rng.random() < 0.5:
             return False
         if not fails:
             self.accepted.add((message_id, body))

@@ -1,4 +1,4 @@
-"""Checks a bundle: python verify_bundle.py FILE [JWKS]. Needs `cryptography`. Exit code 0: valid. 1: not valid."""
+"""Verifies a bundle: python verify_bundle.py FILE [JWKS]. Needs `cryptography`. Exit code 0: valid. 1: not valid."""
 
 import base64
 import hashlib
@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
 from cryptography.hazmat.primitives.hashes import SHA256
 
 
-def need(holds, what):
-    if not holds:
-        sys.exit(f"not valid: {what}")
+def require(condition, problem):
+    if not condition:
+        sys.exit(f"not valid: {problem}")
 
 
 def b64(text):
     data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-    need(base64.urlsafe_b64encode(data).rstrip(b"=").decode() == text, "a base64url text is not exact")
+    require(base64.urlsafe_b64encode(data).rstrip(b"=").decode() == text, "a base64url value is not canonical")
     return data
 
 
@@ -32,9 +32,9 @@ def thumbprint(key):
 
 def check_signature(signed, payload, keys):
     header = json.loads(b64(signed["protected"]))
-    need(header["typ"] == "application/vnd.roost.manifest+jws", "the signature is for something else")
+    require(header["typ"] == "application/vnd.roost.manifest+jws", "the signature has another purpose")
     key = next((key for key in keys if thumbprint(key) == header["kid"]), None)
-    need(key, f"the key {header['kid']} is not among those at hand")
+    require(key, f"the key {header['kid']} is not among the known keys")
     message = signed["protected"].encode() + b"." + base64.urlsafe_b64encode(payload).rstrip(b"=")
     value = b64(signed["signature"])
     if header["alg"] == "EdDSA":
@@ -49,18 +49,18 @@ def check_signature(signed, payload, keys):
 def main(path, jwks=None):
     inflate, members, end = zlib.decompressobj(31), {}, 0
     unpacked = inflate.decompress(Path(path).read_bytes())
-    need(inflate.eof and not inflate.unused_data, "the compressed data is cut off, or something comes after it")
+    require(inflate.eof and not inflate.unused_data, "the compressed data is truncated, or data follows it")
     for member in tarfile.TarFile(fileobj=io.BytesIO(unpacked)):
-        need(member.isreg() and member.name not in members, f"{member.name} is no plain file, or there twice")
+        require(member.isreg() and member.name not in members, f"{member.name} is not a regular file, or occurs twice")
         start, end = member.offset_data, member.offset_data + -(-member.size // 512) * 512
         members[member.name] = unpacked[start : start + member.size]
-    need(unpacked[end:] == bytes(1024), "the archive does not end where its last member does")
+    require(unpacked[end:] == bytes(1024), "the archive does not end after its last member")
     keys = json.loads(Path(jwks).read_bytes() if jwks else members["keys/jwks.json"])["keys"]
     signer = check_signature(json.loads(members["manifest.json.sig"]), members["manifest.json"], keys)
     listed = {one["name"]: (one["sha256"], one["size"]) for one in json.loads(members["manifest.json"])["members"]}
-    need(listed.keys() == members.keys() - {"manifest.json", "manifest.json.sig"}, "members are missing, or too many")
-    for name, told in listed.items():
-        need((hashlib.sha256(members[name]).hexdigest(), len(members[name])) == told, f"{name} was changed")
+    require(listed.keys() == members.keys() - {"manifest.json", "manifest.json.sig"}, "members are missing or unknown")
+    for name, expected in listed.items():
+        require((hashlib.sha256(members[name]).hexdigest(), len(members[name])) == expected, f"{name} was changed")
     heads = {task["task"]: task for task in map(json.loads, members["tasks.ndjson"].splitlines())}
     chains, counts = dict.fromkeys(heads, bytes(32)), dict.fromkeys(heads, 0)
     for line in members["events.ndjson"].split(b"\n")[:-1]:
@@ -70,10 +70,13 @@ def main(path, jwks=None):
             data = bytes.fromhex(raw["hex"]) if "hex" in raw else members[f"raw/{raw['sha256']}"]
             numbers = " ".join(str(one[name]) for name in ("seq", "sub", "time", "ordinal"))
             link = hashlib.sha256(chains[one["task"]] + f"{one['kind']} {numbers}\n".encode() + data).hexdigest()
-            need(link == one["chain"], f"task {one['task']}, entry {one['seq']}.{one['sub']} was changed")
+            require(link == one["chain"], f"task {one['task']}, entry {one['seq']}.{one['sub']} was changed")
         chains[one["task"]], counts[one["task"]] = bytes.fromhex(one["chain"]), counts[one["task"]] + 1
     for name, task in heads.items():
-        need((chains[name].hex(), counts[name]) == (task["chain"], task["entries"]), f"task {name} has another head")
+        require(
+            (chains[name].hex(), counts[name]) == (task["chain"], task["entries"]),
+            f"the head of task {name} does not match its entries",
+        )
     return f"valid: {len(heads)} tasks, signed by {signer}, {'a key that you gave' if jwks else 'not anchored'}"
 
 

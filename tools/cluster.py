@@ -1,6 +1,6 @@
-"""`make cluster`: PostgreSQL, NATS and three replicas of the example fleet, until Ctrl-C.
+"""`make cluster`: runs PostgreSQL, NATS and three replicas of the example fleet, until Ctrl-C.
 
-A replica that ends by itself, or is killed, is started again: try `kill -9` on one while it works.
+A replica that exits or is killed is restarted: try `kill -9` on one while it works.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ FIRST_PORT = 8081
 SERVES = "Roost serves"
 START_S = 60.0
 STOP_S = 20.0
-LOOK_S = 0.05
+POLL_S = 0.05
 PR_SET_PDEATHSIG = 1
 
 
-def dies_with_parent() -> None:
-    """In a new process, before its program begins: it is killed when the one that started it is gone, however."""
+def kill_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, however that ends. Runs before the new program starts."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ClusterError(Exception):
-    """A replica does not start; the message has what it said."""
+    """A replica does not start. The message has the end of its log."""
 
 
 class Replica:
-    """One `roost serve`, started again whenever it has ended."""
+    """One `roost serve` process, which is restarted whenever it has ended."""
 
     def __init__(self, name: str, port: int, arguments: Sequence[str], folder: Path) -> None:
         self.name = name
@@ -55,12 +55,12 @@ class Replica:
         self.command = [program, "serve", str(FLEET), "--port", str(port), *arguments]
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("ROOST_")}
         self.process: subprocess.Popen[bytes] | None = None
-        self.begin = 0
+        self.log_offset = 0
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.begin = log.tell()
-            # A group of its own: Ctrl-C is for the cluster, which then stops its replicas.
+            self.log_offset = log.tell()
+            # Its own process group: Ctrl-C reaches only the cluster, which then stops its replicas.
             self.process = subprocess.Popen(  # our own program
                 self.command,
                 cwd=ROOT,
@@ -69,16 +69,16 @@ class Replica:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=dies_with_parent,
+                preexec_fn=kill_with_parent,
             )
 
     def wait(self) -> None:
-        """Until it serves."""
+        """Wait until it serves."""
         deadline = time.monotonic() + START_S
-        while SERVES not in self._said():
+        while SERVES not in self._log_text():
             if self.ended() or time.monotonic() > deadline:
-                raise ClusterError(f"replica {self.name} does not start:\n{self._said()[-2000:]}")
-            time.sleep(LOOK_S)
+                raise ClusterError(f"replica {self.name} does not start:\n{self._log_text()[-2000:]}")
+            time.sleep(POLL_S)
 
     def ended(self) -> bool:
         return self.process is None or self.process.poll() is not None
@@ -87,7 +87,7 @@ class Replica:
         if self.process is not None:
             self.process.terminate()
 
-    def gone(self) -> None:
+    def wait_stopped(self) -> None:
         if self.process is None:
             return
         try:
@@ -97,9 +97,9 @@ class Replica:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def _said(self) -> str:
+    def _log_text(self) -> str:
         with self.log.open("rb") as log:
-            log.seek(self.begin)
+            log.seek(self.log_offset)
             return log.read().decode(errors="replace")
 
 
@@ -132,28 +132,28 @@ class Cluster:
                 f"  {roost} send job 600 --url {a} > /dev/null &",
                 f"  TASK=$({roost} tasks job --url {b} | awk 'NR == 2 {{print $1}}')",
                 f"  {roost} watch $TASK --url {b}",
-                "in a third, cancel on C, or kill -9 the process of A and see the job go on elsewhere:",
+                "In a third terminal, cancel on C, or kill -9 the process of A and see the job continue elsewhere:",
                 f"  TASK=$({roost} tasks job --url {c} | awk 'NR == 2 {{print $1}}')",
                 f"  {roost} cancel $TASK --url {c}",
                 "",
-                "Ctrl-C stops it all; nothing is kept but the logs.",
+                "Ctrl-C stops everything; only the logs are kept.",
             ]
         )
 
     def supervise(self) -> None:
-        """Start again what has ended, for ever."""
+        """Restart replicas that have ended, for ever."""
         while True:
             for replica in self.replicas:
                 if replica.ended():
-                    _say(f"replica {replica.name} has ended; starting it again")
+                    _log(f"replica {replica.name} has ended; restarting it")
                     replica.start()
                     replica.wait()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 @contextmanager
 def cluster(ports: Sequence[int], folder: Path) -> Iterator[Cluster]:
-    """Three replicas that serve; stopped at the end, then NATS, then PostgreSQL."""
+    """Run three replicas. At the end stop them, then NATS, then PostgreSQL."""
     with ExitStack() as stack:
         database = stack.enter_context(postgres())
         bus = stack.enter_context(nats())
@@ -176,19 +176,19 @@ def _stop(replicas: Sequence[Replica]) -> None:
     for replica in replicas:
         replica.terminate()
     for replica in replicas:
-        replica.gone()
+        replica.wait_stopped()
 
 
 def ports_for(names: str = NAMES) -> list[int]:
-    """8081 and on, or any that are free where one of those is not."""
+    """Return the ports from 8081 on, or any free ports if one of those is taken."""
     wanted = [FIRST_PORT + number for number in range(len(names))]
     try:
-        return _bound(wanted)
+        return _free(wanted)
     except OSError:
-        return _bound([0] * len(names))
+        return _free([0] * len(names))
 
 
-def _bound(ports: Sequence[int]) -> list[int]:
+def _free(ports: Sequence[int]) -> list[int]:
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in ports]
         for probe, port in zip(probes, ports, strict=True):
@@ -201,14 +201,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
-    parser.add_argument("--logs", type=Path, help="folder for the logs; a temporary one by default")
-    parser.add_argument("--json", action="store_true", help="say where everything is as one line of JSON")
+    parser.add_argument("--logs", type=Path, help="folder for the logs; a temporary folder by default")
+    parser.add_argument("--json", action="store_true", help="print all addresses as one line of JSON")
     options = parser.parse_args()
     folder = (options.logs or Path(tempfile.mkdtemp(prefix="roost-cluster-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -219,11 +219,11 @@ def main() -> int:
             print(made.as_json() if options.json else made.as_text(), flush=True)
             with suppress(KeyboardInterrupt):
                 made.supervise()
-            _say("stopping")
+            _log("stopping")
     except KeyboardInterrupt:
-        return 130  # before it was up
+        return 130  # interrupted before it was up
     except ClusterError as error:
-        _say(str(error))
+        _log(str(error))
         return 1
     return 0
 

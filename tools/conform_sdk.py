@@ -1,4 +1,4 @@
-"""`python -m tools.conform_sdk [REPORT]`: judges an unmodified server of a2a-sdk, crashes included.
+"""`python -m tools.conform_sdk [REPORT]`: runs `roost conform` on an unmodified server of a2a-sdk, crashes included.
 
 Writes docs/reports/a2a-sdk.md, or REPORT.
 """
@@ -29,22 +29,22 @@ TIMEOUT_S = 2.5
 RACE = "first.concurrent"
 FRESH = 10
 
-ABOUT = """# a2a-sdk {version}, judged
+ABOUT = """# Conformance of a2a-sdk {version}
 
-What `roost conform` finds at a server of a2a-sdk {version}: its default request handler, its task store on SQLite, its
-sender of webhooks and all three bindings, none of them changed, with the kit's agent (`tools/sdk_host.py`).
-`make conform-sdk` writes this page anew.
+What `roost conform` finds in a server of a2a-sdk {version}: its default request handler, its task store on SQLite, its
+webhook sender and all three bindings, all unmodified, with the kit's agent (`tools/sdk_host.py`). `make conform-sdk`
+writes this page.
 
-- The store makes its table when it is first used, because nobody calls its `initialize()` before. What comes of that in
-  `first.concurrent` is a race: up to {fresh} fresh hosts are tried until one loses it.
+- The store creates its table on first use, because nobody calls its `initialize()` before. This makes
+  `first.concurrent` a race: up to {fresh} fresh hosts are tried until one loses it.
 - No `push_url_validator` is set, which is the default.
-- The host is killed in the middle of a task and started again on its data, for the checks of durability.
+- The host is killed in the middle of a task and restarted on its data, for the durability checks.
 
 """
 
 
 class Host:
-    """It can crash, and come back at the same place."""
+    """A server that can crash and restart at the same address."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "tasks.db"
@@ -65,7 +65,7 @@ class Host:
                 return
             except httpx.HTTPError:
                 time.sleep(0.05)
-        raise OSError("the server of a2a-sdk does not start")
+        raise OSError("the a2a-sdk server does not start")
 
     def kill(self) -> None:
         if self.process is not None:
@@ -107,7 +107,7 @@ def judged(only: Sequence[str] = (), skip: Sequence[str] = ()) -> Report:
 
 
 def page(found: Report) -> str:
-    """The same on every machine: ports, ids and times are left out."""
+    """Write the report without ports, ids and times, so that it is the same on every machine."""
     text = as_markdown(found).partition("\n")[2].lstrip()
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "(an id)", text)

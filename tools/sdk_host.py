@@ -1,6 +1,6 @@
-"""`python -m tools.sdk_host FILE PORT GRPC_PORT`: the kit's agent on an unmodified server of a2a-sdk.
+"""`python -m tools.sdk_host FILE PORT GRPC_PORT`: runs the kit's agent on an unmodified server of a2a-sdk.
 
-The default request handler, tasks in SQLite, webhooks, and all three bindings.
+The server has the default request handler, tasks in SQLite, webhooks, and all three bindings.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ PIECE_S = 0.1
 
 
 class Tck(AgentExecutor):
-    """As examples/fleet/tck.py."""
+    """Behaves like examples/fleet/tck.py."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         message = context.message
         assert message is not None
-        wish = message.message_id
-        if wish.startswith("tck-message-response"):
+        message_id = message.message_id
+        if message_id.startswith("tck-message-response"):
             parts = [pb.Part(text="Direct message response")]
-            said = pb.Message(message_id=f"of-{wish}", role=pb.ROLE_AGENT, parts=parts, context_id=context.context_id)
-            await event_queue.enqueue_event(said)
+            reply = pb.Message(
+                message_id=f"of-{message_id}", role=pb.ROLE_AGENT, parts=parts, context_id=context.context_id
+            )
+            await event_queue.enqueue_event(reply)
             return
         task_id, context_id = context.task_id or "", context.context_id or ""
         if context.current_task is None:
@@ -51,14 +53,14 @@ class Tck(AgentExecutor):
             await event_queue.enqueue_event(task)
         updater = TaskUpdater(event_queue, task_id, context_id)
         await updater.start_work()
-        if wish.startswith("tck-input-required"):
+        if message_id.startswith("tck-input-required"):
             await updater.requires_input(updater.new_agent_message([pb.Part(text="More input, please")]))
             return
         count = {"tck-long-running": PIECES, "tck-stream": 3, "tck-artifact": 1}
-        pieces = next((number for prefix, number in count.items() if wish.startswith(prefix)), 0)
+        pieces = next((number for prefix, number in count.items() if message_id.startswith(prefix)), 0)
         for number in range(pieces):
             await updater.add_artifact([pb.Part(text=f"{number}\n")], artifact_id="output", append=number > 0)
-            if wish.startswith("tck-long-running"):
+            if message_id.startswith("tck-long-running"):
                 await asyncio.sleep(PIECE_S)
         await updater.complete()
 
@@ -68,13 +70,14 @@ class Tck(AgentExecutor):
 
 def card(port: int, grpc_port: int) -> pb.AgentCard:
     url = f"http://127.0.0.1:{port}"
-    places = (("JSONRPC", f"{url}/rpc"), ("HTTP+JSON", url), ("GRPC", f"127.0.0.1:{grpc_port}"))
+    interfaces = (("JSONRPC", f"{url}/rpc"), ("HTTP+JSON", url), ("GRPC", f"127.0.0.1:{grpc_port}"))
     return pb.AgentCard(
         name="tck",
         description="The kit's agent on a2a-sdk.",
         version="1.0.0",
         supported_interfaces=[
-            pb.AgentInterface(url=place, protocol_binding=binding, protocol_version="1.0") for binding, place in places
+            pb.AgentInterface(url=address, protocol_binding=binding, protocol_version="1.0")
+            for binding, address in interfaces
         ],
         capabilities=pb.AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain"],
@@ -84,24 +87,24 @@ def card(port: int, grpc_port: int) -> pb.AgentCard:
 
 
 async def serve(file: str, port: int, grpc_port: int) -> None:
-    described = card(port, grpc_port)
+    agent_card = card(port, grpc_port)
     webhooks = InMemoryPushNotificationConfigStore()
     handler = DefaultRequestHandler(
         agent_executor=Tck(),
         task_store=DatabaseTaskStore(create_async_engine(f"sqlite+aiosqlite:///{file}")),
-        agent_card=described,
+        agent_card=agent_card,
         push_config_store=webhooks,
         push_sender=BasePushNotificationSender(httpx.AsyncClient(), webhooks),
     )
     routes = [
-        *create_agent_card_routes(described),
+        *create_agent_card_routes(agent_card),
         *create_jsonrpc_routes(handler, rpc_url="/rpc"),
         *create_rest_routes(handler),
     ]
-    calls = grpc.aio.server()
-    add_A2AServiceServicer_to_server(GrpcHandler(handler), calls)
-    calls.add_insecure_port(f"127.0.0.1:{grpc_port}")
-    await calls.start()
+    grpc_server = grpc.aio.server()
+    add_A2AServiceServicer_to_server(GrpcHandler(handler), grpc_server)
+    grpc_server.add_insecure_port(f"127.0.0.1:{grpc_port}")
+    await grpc_server.start()
     await uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=port, log_level="critical")).serve()
 
 

@@ -1,11 +1,11 @@
-"""PostgreSQL and NATS servers for tests and demos: real ones, out of wheels, on a free port, without root.
+"""Real PostgreSQL and NATS servers for tests and demos. They come as wheels, use a free port and need no root.
 
     with postgres() as server:
         store = PostgresStore(new_database(server.url))
 
-A server that is started here ends with the process that started it, however that ends, and its
-temporary folder goes with it. ROOST_TEST_POSTGRES and ROOST_TEST_NATS name running servers to use
-instead; these are not ours to stop. Anyone on this machine may connect: nothing here is for secrets.
+A server that is started here ends with the process that started it, however that ends, and its temporary
+folder is removed. ROOST_TEST_POSTGRES and ROOST_TEST_NATS name running servers to use instead, which are
+never stopped. Anyone on this machine may connect, so do not store secrets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 START_S = 30.0
 STOP_S = 30.0
 PORTS = range(20_000, 32_000)
-"""Below what systems hand out to clients: a server that is stopped finds its port free when it comes back."""
+"""Below the ephemeral ports of the system, so that a stopped server finds its port free when it restarts."""
 
 USER = "roost"
 SETTINGS = {
@@ -49,15 +49,15 @@ while [ -n "$pid" ] && [ $tries -lt 40 ] && kill -0 "$pid" 2> /dev/null; do slee
 shift
 [ $# -eq 0 ] || rm -rf -- "$@"
 """
-"""Waits for the end of its input, which comes when we close it or die; then ends the server and removes its files."""
+"""Waits for the end of its input, which we close or which ends with us. Then stops the server and removes its files."""
 
 
 class ServiceError(Exception):
-    """A server did not start, or is not ours."""
+    """A server did not start, or is not ours to control."""
 
 
 class _Server:
-    """A process that listens on one port. `command` is run in `folder`, with its output in `folder`/log."""
+    """A process that listens on one port and writes its output to `folder`/log."""
 
     url: str
     port: int
@@ -71,9 +71,9 @@ class _Server:
         )
 
     def start(self) -> None:
-        """Return when it takes connections."""
+        """Start the server, and return when it accepts connections."""
         if self.process is not None:
-            raise ServiceError("it runs already")
+            raise ServiceError("the server is already running")
         deadline = time.monotonic() + START_S
         with (self.folder / "log").open("ab") as log:
             self.process = self._launch(log.fileno())
@@ -141,14 +141,14 @@ class Postgres(_Server):
             try:
                 return super().start()
             except ServiceError:
-                # What a killed server left behind notices a moment later that it is alone.
+                # The children of a killed server notice its end a moment later.
                 if "pre-existing shared memory block" not in self._end_of_log()[-600:]:
                     raise
                 time.sleep(0.05)
         raise ServiceError(f"an earlier server still uses {self.data}")
 
     def stop(self, mode: str = "fast") -> None:
-        """`fast` ends the sessions and writes everything down, `immediate` is a crash."""
+        """Stop the server. `fast` ends the sessions and flushes everything; `immediate` is a crash."""
         self._end({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
 
     def restart(self, mode: str = "immediate") -> None:
@@ -160,14 +160,14 @@ class Postgres(_Server):
         if self.account is not None:
             shutil.chown(self.data, self.account)
         arguments = ["-U", USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        made = self._popen("initdb", *arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said, _ = made.communicate()
-        if made.returncode:
-            raise ServiceError(f"initdb failed in {self.data}:\n{said.decode(errors='replace')}")
+        initdb = self._popen("initdb", *arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = initdb.communicate()
+        if initdb.returncode:
+            raise ServiceError(f"initdb failed in {self.data}:\n{output.decode(errors='replace')}")
 
     def _launch(self, log: int) -> subprocess.Popen[bytes]:
         settings = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
-        # A group of its own: Ctrl-C is for the program that uses the server, which then stops it.
+        # Its own process group: Ctrl-C reaches only the program that uses the server, which then stops it.
         return self._popen("postgres", *settings, stdout=log, stderr=log, start_new_session=True)
 
     def _is_ready(self, pid: int) -> bool:
@@ -177,19 +177,19 @@ class Postgres(_Server):
         return False
 
     def _popen(self, program: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        place = str(self.data)
+        folder = str(self.data)
         if self.account is not None:
-            # The other account may not be able to enter the folders above; a process is always let into its own.
-            place = "/proc/self/cwd"
+            # The other account may not be able to enter the parent folders, but a process can enter its own.
+            folder = "/proc/self/cwd"
             options |= {"user": self.account, "group": _group(self.account), "extra_groups": []}
-        command = [str(self.binaries / program), "-D", place, *arguments]
+        command = [str(self.binaries / program), "-D", folder, *arguments]
         return subprocess.Popen(  # the wheel's own program
             command, cwd=self.data, stdin=subprocess.DEVNULL, env={"LC_ALL": "C"}, **options
         )
 
 
 class Nats(_Server):
-    """A NATS server that keeps nothing."""
+    """A NATS server without persistence."""
 
     def __init__(self, folder: Path, port: int, remove: list[Path]) -> None:
         self.url = f"nats://127.0.0.1:{port}"
@@ -209,11 +209,11 @@ class Nats(_Server):
         return False
 
 
-class _Foreign:
-    """What stands in for a server that somebody else runs."""
+class _External:
+    """Replaces the control of a server that somebody else runs."""
 
     def start(self) -> None:
-        raise ServiceError("this server was named by an environment variable: it is not ours to start or stop")
+        raise ServiceError("an environment variable names this server, so it cannot be started or stopped here")
 
     def stop(self, mode: str = "fast") -> None:
         self.start()
@@ -228,13 +228,13 @@ class _Foreign:
         pass
 
 
-class _ForeignPostgres(_Foreign, Postgres):
+class _ExternalPostgres(_External, Postgres):
     def __init__(self, url: str) -> None:
         self.url = url
         self.port = urlsplit(url).port or 5432
 
 
-class _ForeignNats(_Foreign, Nats):
+class _ExternalNats(_External, Nats):
     def __init__(self, url: str) -> None:
         self.url = url
         self.port = urlsplit(url).port or 4222
@@ -242,13 +242,13 @@ class _ForeignNats(_Foreign, Nats):
 
 @contextmanager
 def postgres(folder: Path | None = None, *, port: int = 0, fsync: bool = True) -> Iterator[Postgres]:
-    """A running PostgreSQL. Its data stays if `folder` is given, and is removed at the end otherwise."""
+    """Run PostgreSQL. Its data stays if `folder` is given, and is removed at the end otherwise."""
     named = os.environ.get("ROOST_TEST_POSTGRES")
     if named:
-        yield _ForeignPostgres(named)
+        yield _ExternalPostgres(named)
         return
-    place, remove = _place(folder, "roost-postgres-")
-    server = Postgres(place, port or _free_port(), remove, fsync=fsync)
+    path, remove = _server_folder(folder, "roost-postgres-")
+    server = Postgres(path, port or _free_port(), remove, fsync=fsync)
     try:
         server.start()
         yield server
@@ -258,13 +258,13 @@ def postgres(folder: Path | None = None, *, port: int = 0, fsync: bool = True) -
 
 @contextmanager
 def nats(port: int = 0) -> Iterator[Nats]:
-    """A running NATS server."""
+    """Run a NATS server."""
     named = os.environ.get("ROOST_TEST_NATS")
     if named:
-        yield _ForeignNats(named)
+        yield _ExternalNats(named)
         return
-    place, remove = _place(None, "roost-nats-")
-    server = Nats(place, port or _free_port(), remove)
+    path, remove = _server_folder(None, "roost-nats-")
+    server = Nats(path, port or _free_port(), remove)
     try:
         server.start()
         yield server
@@ -273,14 +273,14 @@ def nats(port: int = 0) -> Iterator[Nats]:
 
 
 def new_database(url: str) -> str:
-    """Create an empty database with a random name on the server at `url`; its own url."""
+    """Create an empty database with a random name on the server at `url`, and return its URL."""
     name = f"roost_{secrets.token_hex(8)}"
     _execute(url, f"CREATE DATABASE {name}")
     return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
 def drop_database(url: str) -> None:
-    """Remove a database that new_database made, whoever is connected to it."""
+    """Remove a database that new_database created, even if somebody is connected to it."""
     parts = urlsplit(url)
     _execute(parts._replace(path="/postgres").geturl(), f"DROP DATABASE IF EXISTS {parts.path[1:]} WITH (FORCE)")
 
@@ -295,17 +295,17 @@ def _execute(url: str, statement: str) -> None:
         finally:
             await connection.close()
 
-    _run_aside(work())
+    _run_in_thread(work())
 
 
-def _run_aside(work: Coroutine[Any, Any, None]) -> None:
-    """In a thread: the caller may have a loop of its own that runs already."""
+def _run_in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in a thread, because the caller may already run an event loop."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work).result()
 
 
-def _place(folder: Path | None, prefix: str) -> tuple[Path, list[Path]]:
-    """Where a server lives, and what is to be removed after it."""
+def _server_folder(folder: Path | None, prefix: str) -> tuple[Path, list[Path]]:
+    """Return the folder of a server, and the folders to remove at its end."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         return folder.resolve(), []
@@ -319,11 +319,11 @@ def _free_port() -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return port
-    raise ServiceError("no port is free")
+    raise ServiceError("there is no free port")
 
 
 def _account() -> str | None:
-    """Whom to run PostgreSQL as: it refuses to be root."""
+    """Return the account to run PostgreSQL as, because it refuses to run as root."""
     return "nobody" if os.geteuid() == 0 else None
 
 
@@ -341,7 +341,7 @@ def _installed() -> Path:
 
 
 def _binaries(account: str | None) -> Path:
-    """The folder with `postgres` and `initdb`: the wheel's, or a copy where `account` cannot get at the wheel's."""
+    """Return the folder with `postgres` and `initdb`: the wheel's, or a copy if `account` cannot read that."""
     installed = _installed()
     if account is None:
         return installed / "bin"
@@ -355,7 +355,7 @@ def _binaries(account: str | None) -> Path:
 
 
 def _copy_for_all(installed: Path) -> Path:
-    """Next to each other as in site-packages: the programs find their libraries by the way from one to the other."""
+    """Copy the programs and libraries with the layout of site-packages, because they refer to each other by path."""
     top = Path(tempfile.mkdtemp(prefix="roost-postgres-bin-", dir="/tmp"))
     package = installed.parent
     libraries = package.with_name(f"{package.name}.libs")

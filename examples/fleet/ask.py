@@ -1,4 +1,4 @@
-"""A person in the loop: the task waits for the answer as long as it takes, across restarts."""
+"""A human in the loop: the task waits for the answer as long as it takes, across restarts."""
 
 from roost import Agent
 

@@ -21,7 +21,9 @@ async def files(task):
                 parts=[Part(raw=part.raw, filename=name, media_type=part.media_type or "application/octet-stream")],
             )
         elif isinstance(part.url, str):
-            described.append({"url": part.url, "filename": part.filename})  # never fetched: it came from a caller
+            described.append(
+                {"url": part.url, "filename": part.filename}
+            )  # never fetched, because it came from a caller
         elif isinstance(part.text, str):
             described.append({"characters": len(part.text)})
         else:

@@ -1,4 +1,4 @@
-"""A long job whose steps are on record: kill the host in the middle, start it again, and it goes on."""
+"""A long job with recorded steps: kill the host in the middle, restart it, and the job continues."""
 
 import asyncio
 import re

@@ -1,11 +1,11 @@
-"""Behaves as the A2A Technology Compatibility Kit asks, by the prefix of the message's id."""
+"""Behaves as the A2A Technology Compatibility Kit expects, depending on the prefix of the message's id."""
 
 import asyncio
 
 from roost import Agent, Artifact, Part
 
 LONG = 5
-"""Pieces of a long answer, a tenth of a second for each."""
+"""Pieces of a long answer. Each takes a tenth of a second."""
 
 agent = Agent("tck", version="1.0.0", direct=True, input_modes=["*/*"], output_modes=["*/*"])
 
@@ -32,7 +32,7 @@ async def tck(task):
     elif message_id.startswith(("tck-stream-001", "tck-stream-003", "tck-stream-ordering-001")):
         task.status("Working on it")
         yield "Stream content"
-    elif message_id.startswith("tck-long-running"):  # of `roost conform`, not of the kit
+    elif message_id.startswith("tck-long-running"):  # for `roost conform`, not for the kit
         for number in range(1, LONG + 1):
             yield f"{number}\n"
             await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The checker says nothing of a good history, and finds each thing that can be wrong with one."""
+"""The checker accepts a good history, and finds every kind of violation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from chaos.history import (
     Delivery,
     Final,
     Frame,
-    GivenUp,
     History,
     Listed,
     Opening,
@@ -28,31 +27,32 @@ from chaos.history import (
     Refusal,
     Sent,
     Stream,
+    TimedOut,
 )
-from chaos.words import FRAGILE, STREAM
+from chaos.texts import FRAGILE, STREAM
 
 TASK, MESSAGE = "task-1", "message-1"
 WORDS = ["one ", "two ", "three "]
 TEXT = "".join(WORDS)
 
 
-def status(state: str, said: str = "", at: str = "2026-01-01T00:00:00.000Z") -> dict[str, Any]:
+def status(state: str, message: str = "", at: str = "2026-01-01T00:00:00.000Z") -> dict[str, Any]:
     found: dict[str, Any] = {"state": state, "timestamp": at}
-    return found | ({"message": {"parts": [{"text": said}]}} if said else {})
+    return found | ({"message": {"parts": [{"text": message}]}} if message else {})
 
 
-def task(state: str = COMPLETED, text: str = TEXT, said: str = "", task_id: str = TASK) -> dict[str, Any]:
+def task(state: str = COMPLETED, text: str = TEXT, message: str = "", task_id: str = TASK) -> dict[str, Any]:
     history = [{"messageId": MESSAGE, "role": "ROLE_USER", "parts": []}]
     artifacts = [{"artifactId": "output", "parts": [{"text": text}]}] if text else []
-    return {"id": task_id, "status": status(state, said), "artifacts": artifacts, "history": history}
+    return {"id": task_id, "status": status(state, message), "artifacts": artifacts, "history": history}
 
 
-def moved(seq: int, state: str, said: str = "", at: str = "2026-01-01T00:00:00.000Z") -> Frame:
-    event = {"statusUpdate": {"taskId": TASK, "status": status(state, said, at)}}
+def status_event(seq: int, state: str, message: str = "", at: str = "2026-01-01T00:00:00.000Z") -> Frame:
+    event = {"statusUpdate": {"taskId": TASK, "status": status(state, message, at)}}
     return Frame(seq, json.dumps(event, separators=(",", ":")).encode(), seq)
 
 
-def said(seq: int, text: str, *, append: bool = True) -> Frame:
+def text_event(seq: int, text: str, *, append: bool = True) -> Frame:
     artifact = {"artifactId": "output", "parts": [{"text": text}]}
     event = {"artifactUpdate": {"taskId": TASK, "artifact": artifact, "append": append}}
     return Frame(seq, json.dumps(event, separators=(",", ":")).encode(), seq)
@@ -60,8 +60,8 @@ def said(seq: int, text: str, *, append: bool = True) -> Frame:
 
 def frames(state: str = COMPLETED, why: str = "") -> list[Frame]:
     """The events of a task: 2 WORKING, 3 to 5 words, 6 the end."""
-    words = [said(3 + number, word, append=number > 0) for number, word in enumerate(WORDS)]
-    return [moved(2, WORKING), *words, moved(6, state, why)]
+    words = [text_event(3 + number, word, append=number > 0) for number, word in enumerate(WORDS)]
+    return [status_event(2, WORKING), *words, status_event(6, state, why)]
 
 
 def opening(seq: int, state: str, text: str = "") -> Opening:
@@ -94,8 +94,13 @@ def test_a_good_history_has_no_violation() -> None:
 
 def test_a_restart_frame_replaces_the_text_without_a_violation() -> None:
     history = good()
-    again = [moved(2, WORKING), said(3, "one ", append=False), said(4, "two "), said(5, "one ", append=False)]
-    again += [said(6, "two "), said(7, "three "), moved(8, COMPLETED)]
+    again = [
+        status_event(2, WORKING),
+        text_event(3, "one ", append=False),
+        text_event(4, "two "),
+        text_event(5, "one ", append=False),
+    ]
+    again += [text_event(6, "two "), text_event(7, "three "), status_event(8, COMPLETED)]
     history.streams = [Stream(TASK, [opening(1, SUBMITTED), *again])]
     history.finals[TASK] = history.finals[TASK]._replace(frames=again)
     history.deliveries = [Delivery(MESSAGE, f"d{frame.seq}", frame.data, True) for frame in again]
@@ -130,7 +135,7 @@ def gap_in_journal(history: History) -> None:
 
 
 def change_a_byte(history: History) -> None:
-    history.streams[0].seen[5] = said(5, "three_")
+    history.streams[0].seen[5] = text_event(5, "three_")
 
 
 def change_the_past(history: History) -> None:
@@ -142,7 +147,7 @@ def end_with_another_text(history: History) -> None:
 
 
 def go_on_after_the_end(history: History) -> None:
-    history.streams[0].seen.append(moved(7, WORKING))
+    history.streams[0].seen.append(status_event(7, WORKING))
 
 
 def go_back(history: History) -> None:
@@ -197,8 +202,8 @@ def lose_the_answer(history: History) -> None:
     history.sent[MESSAGE].answer_id, history.sent[MESSAGE].answered = "answer-1", True
 
 
-def give_up(history: History) -> None:
-    history.given_up.append(GivenUp(TASK, "the end of its stream"))
+def time_out(history: History) -> None:
+    history.timeouts.append(TimedOut(TASK, "the end of its stream"))
 
 
 def refuse(history: History) -> None:
@@ -206,7 +211,7 @@ def refuse(history: History) -> None:
 
 
 def die(history: History) -> None:
-    history.hosts.append("A ended by itself with 1")
+    history.hosts.append("A exited by itself with 1")
 
 
 def miss_a_webhook(history: History) -> None:
@@ -231,7 +236,7 @@ def swap_webhooks(history: History) -> None:
 
 
 def call_with_something_else(history: History) -> None:
-    history.deliveries.insert(2, Delivery(MESSAGE, "d9", said(3, "four ").data, True))
+    history.deliveries.insert(2, Delivery(MESSAGE, "d9", text_event(3, "four ").data, True))
 
 
 def change_a_webhook(history: History) -> None:
@@ -243,7 +248,7 @@ def run_a_step_again(history: History) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "kind"),
+    ("change", "kind"),
     [
         (drop_from_journal, "lost"),
         (drop_from_stream, "gap"),
@@ -270,7 +275,7 @@ def run_a_step_again(history: History) -> None:
         (stay_working, "stuck"),
         (wait_for_an_answer, "stuck"),
         (lose_the_answer, "lost"),
-        (give_up, "stuck"),
+        (time_out, "stuck"),
         (refuse, "refused"),
         (die, "host"),
         (miss_a_webhook, "webhook"),
@@ -283,9 +288,9 @@ def run_a_step_again(history: History) -> None:
         (run_a_step_again, "step"),
     ],
 )
-def test_each_thing_that_can_be_wrong_is_found(harm: Callable[[History], None], kind: str) -> None:
+def test_each_kind_of_violation_is_found(change: Callable[[History], None], kind: str) -> None:
     history = good()
-    harm(history)
+    change(history)
     assert kind in kinds(history)
 
 
@@ -301,7 +306,7 @@ def read_an_earlier_state_before_the_end(history: History) -> None:
     history.readings.append(Reading(TASK, 5.0, 12.0, WORKING, "one two "))
 
 
-def run_a_step_in_a_process_that_stood_still(history: History) -> None:
+def run_a_step_in_a_frozen_process(history: History) -> None:
     history.steps.append("run task-1:work:0 9")
     history.frozen.add(9)
 
@@ -312,10 +317,10 @@ def run_a_step_in_a_process_that_stood_still(history: History) -> None:
         repeat_a_webhook,
         refuse_a_webhook_once,
         read_an_earlier_state_before_the_end,
-        run_a_step_in_a_process_that_stood_still,
+        run_a_step_in_a_frozen_process,
     ],
 )
-def test_what_is_allowed_is_no_violation(harmless: Callable[[History], None]) -> None:
+def test_allowed_deviations_are_no_violations(harmless: Callable[[History], None]) -> None:
     history = good()
     harmless(history)
     assert check(history).violations == []
@@ -348,13 +353,13 @@ def test_turns_of_one_conversation_do_not_overlap() -> None:
 
     def second(begun: str, ended: str) -> Final:
         events = frames()
-        events[0], events[-1] = moved(2, WORKING, at=begun), moved(6, COMPLETED, at=ended)
+        events[0], events[-1] = status_event(2, WORKING, at=begun), status_event(6, COMPLETED, at=ended)
         return Final("task-2", STREAM, "talk", task(task_id="task-2"), events)
 
     history.finals["task-2"] = second("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:03.000Z")
     assert check(history).violations == []
     first = history.finals[TASK]
-    first.frames[-1] = moved(6, COMPLETED, at="2026-01-01T00:00:01.000Z")
+    first.frames[-1] = status_event(6, COMPLETED, at="2026-01-01T00:00:01.000Z")
     history.streams.clear()
     history.deliveries[-1] = Delivery(MESSAGE, "d6", first.frames[-1].data, True)
     history.finals["task-2"] = second("2026-01-01T00:00:00.500Z", "2026-01-01T00:00:03.000Z")

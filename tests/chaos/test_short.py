@@ -1,4 +1,4 @@
-"""A short round of each scenario of `make chaos`: harm under load, and no client can tell."""
+"""A short round of `make chaos` on each store: faults under load, and no client notices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chaos.report import markdown
-from chaos.scenario import STORES, play
+from chaos.scenario import STORES, run_round
 
 KILLS = 5
 SECONDS = 10.0
@@ -14,8 +14,8 @@ SEED = 7
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_no_client_can_tell_that_hosts_die(store: str, tmp_path: Path) -> None:
-    done = await play(store, KILLS, SECONDS, SEED, tmp_path, print)
+async def test_no_client_notices_that_hosts_die(store: str, tmp_path: Path) -> None:
+    done = await run_round(store, KILLS, SECONDS, SEED, tmp_path, print)
     print(markdown([done]))
     assert done.verdict.violations == []
     assert done.harm["kills"] > 0

@@ -20,7 +20,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture
 def journal(written: Written, tmp_path: Path) -> Written:
-    """A copy of one's own, without a host."""
+    """A private copy of the journal, without a host."""
     folder = tmp_path / "data"
     shutil.copytree(written.folder, folder)
     return Written(folder, written.tasks)

@@ -1,4 +1,4 @@
-"""Documents of A2A as they are on the wire, and how to look at events."""
+"""A2A documents as they are on the wire, and helpers that inspect events."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def unmapped(event: EvidenceEvent) -> list[str]:
 
 
 def leaves(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-    """Of RFC 6901, by the test's own hand: scalars, and what is empty."""
+    """Yield the RFC 6901 pointers and values of all leaves: scalars, and empty objects and lists."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not items or not value:
         yield at, value

@@ -1,4 +1,4 @@
-"""A journal that a real host has written, and bundles made of it."""
+"""A journal that a real host has written, and bundles of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADMIN_SECRET = "an-admin-token-of-the-tests"
 class Written(NamedTuple):
     folder: Path
     tasks: list[str]
-    """Five, in the order of their ids: three of hello, one of stream, one of ask, which waits for an answer."""
+    """Five ids, sorted: three tasks of hello, one of stream, and one of ask, which waits for an answer."""
 
 
 def write(folder: Path) -> Iterator[tuple[Server, list[str]]]:
@@ -53,7 +53,7 @@ async def opened(folder: Path) -> Any:
 
 
 @asynccontextmanager
-async def beside(folder: Path) -> Any:
+async def offline(folder: Path) -> Any:
     store = OfflineStore(folder)
     try:
         yield store
@@ -96,7 +96,7 @@ def packed(tar: bytes) -> bytes:
 
 
 def with_digests(found: dict[str, bytes]) -> dict[str, bytes]:
-    """The manifest says what the members are now."""
+    """Update the manifest to the digests of the changed members."""
     manifest = msgspec.json.decode(found["manifest.json"])
     for one in manifest["members"]:
         one["sha256"], one["size"] = sha256(found[one["name"]]).hexdigest(), len(found[one["name"]])
@@ -104,7 +104,7 @@ def with_digests(found: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def edit(folder: Path, change: Callable[[Any], None]) -> None:
-    """Behind the host's back."""
+    """Edit the database directly, without the host."""
     import sqlite3
     from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""The profile v1 is Assay's adapter to the byte: golden digests, negatives, substitutions, errors in their order."""
+"""The profile v1 equals Assay's adapter byte for byte: golden digests, negatives, substitutions, order of errors."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_positive_packet_is_converted_as_the_freeze_shows_it():
     }
 
 
-def test_the_result_has_one_event_and_what_was_lost():
+def test_the_result_has_one_event_and_its_lossiness():
     payload = packet("a2a_happy_artifact_shared")
     plain = convert(payload, media_type="application/a2a+json").plain()
     assert len(plain["events"]) == 1
@@ -289,7 +289,7 @@ def test_unknown_members_are_counted_in_strict_mode_too(extra, level):
     assert (lossiness["unmapped_fields_count"], lossiness["lossiness_level"]) == (extra, level)
 
 
-def test_capabilities_are_strings_in_order_and_attributes_are_normal():
+def test_capabilities_are_sorted_strings_and_attributes_are_normalized():
     agent = {"id": "a", "capabilities": ["z", 1, "a", None, "z"]}
     attributes = {"b": [3, "x", {"d": 1, "c": ["y", "x"]}], "a": ["é", "e", "z"]}
     found = data(convert(changed("a2a_happy_agent_capabilities", agent=agent, attributes=attributes)))
@@ -298,7 +298,7 @@ def test_capabilities_are_strings_in_order_and_attributes_are_normal():
     assert list(found["attributes"]) == ["a", "b"]
 
 
-def test_attributes_that_are_null_are_there():
+def test_null_attributes_are_kept():
     payload = (
         b'{"protocol":"a2a","version":"0.2","event_type":"agent.capabilities","agent":{"id":"a"},"attributes":null}'
     )
@@ -333,7 +333,7 @@ def test_other_versions_are_not(version):
     assert found == ("unsupported_protocol_version", f"unsupported A2A version: {version}")
 
 
-def test_the_version_of_the_packet_goes_before_the_hint():
+def test_the_version_of_the_packet_takes_precedence_over_the_hint():
     assert data(convert(packet("a2a_happy_task_requested"), version="1.0"))["protocol_version"] == "0.2"
     assert data(convert(changed("a2a_happy_task_requested", version=2), version="0.4"))["protocol_version"] == "0.4"
     found = refusal(changed("a2a_happy_task_requested", version=None))
@@ -396,7 +396,7 @@ def test_each_check_comes_before_the_next(kind, message, options, payload):
     ],
 )
 @pytest.mark.parametrize("options", [AdapterOptions(), LENIENT])
-def test_what_cannot_be_read_is_refused_in_both_modes(payload, options):
+def test_unreadable_input_is_refused_in_both_modes(payload, options):
     kind, message = refusal(payload, options)
     assert kind == "measurement"
     assert message.startswith("invalid A2A payload JSON: ")
@@ -411,7 +411,7 @@ def test_scalars_count_for_the_depth():
 # Raw bytes
 
 
-def test_what_cannot_be_read_is_kept(tmp_path):
+def test_unreadable_input_is_kept(tmp_path):
     store = RawStore(tmp_path / "raw")
     payload = packet("a2a_negative_malformed")
     with pytest.raises(EvidenceError):
@@ -419,7 +419,7 @@ def test_what_cannot_be_read_is_kept(tmp_path):
     assert store.path(sha256(payload).hexdigest()).read_bytes() == payload
 
 
-def test_what_is_too_large_is_not_kept(tmp_path):
+def test_input_that_is_too_large_is_not_kept(tmp_path):
     store = RawStore(tmp_path / "raw")
     with pytest.raises(EvidenceError):
         convert(packet("a2a_happy_task_requested"), options=AdapterOptions(max_payload_bytes=8), keep=store.keep)
@@ -443,14 +443,14 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_store_that_cannot_write_is_infrastructure(tmp_path):
+def test_a_store_that_cannot_write_is_an_infrastructure_error(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(EvidenceError) as caught:
         convert(packet("a2a_happy_task_requested"), keep=RawStore(tmp_path / "file").keep)
     assert caught.value.kind == "infrastructure"
 
 
-# The same bytes, always
+# Determinism
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -553,7 +553,7 @@ def test_times_are_rfc_3339_in_utc(given_, written):
         ({"b": [None, "é\n\x7f"], "a": 2**63}, '{"a":9223372036854775808,"b":[null,"é\\n\x7f"]}'),
     ],
 )
-def test_compact_json_is_that_of_the_adapter(value, written):
+def test_compact_json_equals_that_of_the_adapter(value, written):
     assert compact(value).decode() == written
 
 

@@ -1,4 +1,4 @@
-"""Bundles: the same bytes every time, and whoever changes one of them is found out."""
+"""Bundles: the same journal gives the same bytes, and every change to a bundle is detected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits, Counts
 from roost.evidence.bundle_canonical import canonical
 from roost.evidence.checkpoint import make, read_statement
-from roost.evidence.export import Altered, Source, TooMuch, export
+from roost.evidence.export import ExportTooLarge, Source, TaskChanged, export
 from roost.evidence.export_selection import NothingFound, Selection
 from roost.evidence.verify import verify
 from roost.identity.card_verification import read_jwks
@@ -62,7 +62,7 @@ def script(file: Path, *more: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, file, *more], capture_output=True, text=True, check=False)
 
 
-# What is in it
+# Content
 
 
 async def test_the_same_journal_gives_the_same_bytes(journal: Written, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ async def test_the_same_journal_gives_the_same_bytes(journal: Written, tmp_path:
     assert (line.line.action, line.line.target) == ("evidence.export", "since 1970-01-01T00:00:00.000000Z")
 
 
-async def test_it_has_every_entry_and_is_valid_and_says_no_more_than_that(journal: Written, tmp_path: Path) -> None:
-    said = await checkpoint(journal.folder)
+async def test_a_bundle_has_every_entry_and_is_valid_but_not_anchored(journal: Written, tmp_path: Path) -> None:
+    statement = await checkpoint(journal.folder)
     data = await exported(journal.folder, Selection(tuple(journal.tasks[:4])))
     verdict = judged(data, tmp_path)
     assert verdict.valid, [fault.text() for fault in verdict.faults]
@@ -98,15 +98,15 @@ async def test_it_has_every_entry_and_is_valid_and_says_no_more_than_that(journa
     assert f"signed by {verdict.signed_by}, not anchored" in plain.stdout
     assert "trust" not in plain.stdout
     held = tmp_path / "held.json"
-    held.write_bytes(said.line())
+    held.write_bytes(statement.line())
     done = roost("evidence", "verify", file, "--trust", keys, "--checkpoint", held, "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["outcome"], told["anchored"], told["checkpoint"]) == (0, "valid", True, 1)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["outcome"], report["anchored"], report["checkpoint"]) == (0, "valid", True, 1)
     assert script(file).stdout == f"valid: 4 tasks, signed by {verdict.signed_by}, not anchored\n"
     assert script(file, keys).stdout == f"valid: 4 tasks, signed by {verdict.signed_by}, a key that you gave\n"
 
 
-async def test_a_key_that_the_verifier_does_not_have_is_no_anchor(journal: Written, tmp_path: Path) -> None:
+async def test_a_bundle_signed_by_another_key_is_not_anchored(journal: Written, tmp_path: Path) -> None:
     data = await exported(journal.folder, ALL)
     other = tmp_path / "other"
     other.mkdir()
@@ -118,17 +118,16 @@ async def test_a_key_that_the_verifier_does_not_have_is_no_anchor(journal: Writt
     verdict = judged(data, tmp_path, trust=[json.loads(key.public)])
     assert (verdict.valid, verdict.anchored) == (False, False)
     assert verdict.signed_by
-    assert "no key that you gave has signed it" in verdict.faults[0].text()
+    assert "none of the keys that you gave signed the manifest" in verdict.faults[0].text()
 
 
 async def test_a_redacted_bundle_has_no_content_and_the_same_run_root(journal: Written, tmp_path: Path) -> None:
-    whole = await exported(journal.folder, ALL)
     data = await exported(journal.folder, ALL._replace(redact=True))
-    told, found = members(whole), members(data)
+    whole, found = members(await exported(journal.folder, ALL)), members(data)
     for content in (b"number 1", "\u00fcber".encode(), b"three", b"ROLE_USER", b'"owner"', b'"tenant"'):
-        assert any(content in member for member in told.values()), content
+        assert any(content in member for member in whole.values()), content
         assert not any(content in member for name, member in found.items() if name != "manifest.json"), content
-    roots = [json.loads(one["manifest.json"])["roots"]["run_root"] for one in (told, found)]
+    roots = [json.loads(one["manifest.json"])["roots"]["run_root"] for one in (whole, found)]
     assert roots[0] == roots[1]
     verdict = judged(data, tmp_path)
     assert verdict.valid, [fault.text() for fault in verdict.faults]
@@ -139,31 +138,31 @@ async def test_a_redacted_bundle_has_no_content_and_the_same_run_root(journal: W
 
 
 async def test_since_takes_whole_tasks_that_changed_and_tombstones(journal: Written, tmp_path: Path) -> None:
-    said = await checkpoint(journal.folder)
+    statement = await checkpoint(journal.folder)
     with pytest.raises(NothingFound, match="there is no task 'nothing'"):
         await exported(journal.folder, Selection(("nothing",)))
     done = roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder)
     assert done.returncode == 0, done.stderr
     await checkpoint(journal.folder)
-    data = await exported(journal.folder, Selection(since_checkpoint=said.number))
+    data = await exported(journal.folder, Selection(since_checkpoint=statement.number))
     none = members(data)
     assert none["events.ndjson"] == none["tombstones.ndjson"] == b""
-    assert judged(data, tmp_path, held=said).valid
-    assert none["checkpoints.ndjson"].splitlines()[0] == said.line()
+    assert judged(data, tmp_path, held=statement).valid
+    assert none["checkpoints.ndjson"].splitlines()[0] == statement.line()
     theirs = members(await exported(journal.folder, ALL._replace(tenants=("another",))))
     assert theirs["tasks.ndjson"] == theirs["tombstones.ndjson"] == b""
     with pytest.raises(NothingFound):
         await exported(journal.folder, Selection((journal.tasks[0],), tenants=("another",)))
     some = members(await exported(journal.folder, Selection(since_ms=0, agent="hello")))
     assert len(some["tasks.ndjson"].splitlines()) == 2
-    [stone] = map(json.loads, some["tombstones.ndjson"].splitlines())
-    assert stone["task"] == journal.tasks[0]
+    [tombstone] = map(json.loads, some["tombstones.ndjson"].splitlines())
+    assert tombstone["task"] == journal.tasks[0]
     verdict = judged(await exported(journal.folder, Selection((journal.tasks[0],))), tmp_path)
     assert (verdict.valid, verdict.counts.tombstones, verdict.counts.tasks) == (True, 1, 0)
 
 
 class Disturbed:
-    """A store in which something happens after the first page of a task."""
+    """A store that calls `happens` after the first page of a task."""
 
     def __init__(self, store: Store, happens: Callable[[str], Awaitable[object]], hide: int = 0) -> None:
         self.store = store
@@ -188,7 +187,7 @@ async def disturbed(folder: Path, selection: Selection, happens: Any, hide: int 
     return out.getvalue()
 
 
-async def test_a_task_that_is_pruned_while_it_is_read_is_a_tombstone_and_not_a_part_of_a_task(
+async def test_a_task_that_is_pruned_while_it_is_read_is_exported_as_a_tombstone_only(
     journal: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roost.evidence.export.FIRST_PAGE", 2)
@@ -197,18 +196,18 @@ async def test_a_task_that_is_pruned_while_it_is_read_is_a_tombstone_and_not_a_p
         if task_id == journal.tasks[1]:
             await store.prune("hello", None, 0, 100)
 
-    for selection, stones in ((ALL, 3), (Selection((journal.tasks[1], journal.tasks[3])), 1)):
-        folder = tmp_path / f"copy-{stones}"
+    for selection, tombstones in ((ALL, 3), (Selection((journal.tasks[1], journal.tasks[3])), 1)):
+        folder = tmp_path / f"copy-{tombstones}"
         shutil.copytree(journal.folder, folder)
         data = await disturbed(folder, selection, prune)
-        told, found = judged(data, tmp_path), members(data)
-        assert told.valid, [fault.text() for fault in told.faults]
-        assert told.counts.tombstones == stones
+        verdict, found = judged(data, tmp_path), members(data)
+        assert verdict.valid, [fault.text() for fault in verdict.faults]
+        assert verdict.counts.tombstones == tombstones
         assert journal.tasks[1].encode() not in found["tasks.ndjson"] + found["events.ndjson"]
         assert journal.tasks[3].encode() in found["tasks.ndjson"]
 
 
-async def test_a_task_that_loses_entries_while_it_is_read_is_no_bundle(
+async def test_a_task_that_loses_entries_while_it_is_read_is_an_error(
     journal: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roost.evidence.export.FIRST_PAGE", 2)
@@ -216,30 +215,30 @@ async def test_a_task_that_loses_entries_while_it_is_read_is_no_bundle(
     async def remove(store: Store, task_id: str) -> None:
         edit(journal.folder, lambda connection: connection.execute("DELETE FROM segments WHERE task_id = ?", [task_id]))
 
-    with pytest.raises(Altered, match=journal.tasks[1]):
+    with pytest.raises(TaskChanged, match=journal.tasks[1]):
         await disturbed(journal.folder, Selection((journal.tasks[1],)), remove)
 
 
-async def test_a_checkpoint_that_comes_after_the_last_entry_was_read_is_not_what_the_proof_is_about(
+async def test_a_checkpoint_made_after_the_last_entry_was_read_is_not_used_for_a_proof(
     journal: Written, tmp_path: Path
 ) -> None:
-    async def go_on(store: Store, task_id: str) -> None:
+    async def make_checkpoint(store: Store, task_id: str) -> None:
         await make(store, keyring(store, journal.folder))
 
-    data = await disturbed(journal.folder, Selection((journal.tasks[1],)), go_on, hide=1)
+    data = await disturbed(journal.folder, Selection((journal.tasks[1],)), make_checkpoint, hide=1)
     verdict = judged(data, tmp_path)
     assert verdict.valid, [fault.text() for fault in verdict.faults]
     assert (verdict.counts.proofs, verdict.counts.checkpoints) == (0, 1)
 
 
-def test_what_verify_does_not_take_by_default_is_said() -> None:
+def test_export_names_the_options_that_verify_needs() -> None:
     assert _to_raise(SIZE, Counts(events=EVENTS)) == []
     assert _to_raise(SIZE + 1, None) == [f"--max-bytes {SIZE + 1}"]
     assert _to_raise(1, Counts(tombstones=EVENTS + 1)) == [f"--max-events {EVENTS + 1}"]
 
 
 async def test_more_than_the_limit_is_refused(journal: Written) -> None:
-    with pytest.raises(TooMuch, match="more than 3 entries"):
+    with pytest.raises(ExportTooLarge, match="more than 3 entries"):
         await exported(journal.folder, ALL, limits=BundleLimits(events=3))
 
 
@@ -256,12 +255,12 @@ def served(folder: Path) -> Iterator[tuple[Server, list[str]]]:
     yield from write(folder)
 
 
-def asked(server: Server, secret: str = ADMIN_SECRET, tenant: str = "", **query: Any) -> httpx.Response:
+def request_bundle(server: Server, secret: str = ADMIN_SECRET, tenant: str = "", **query: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {secret}", **({"X-Tenant-Id": tenant} if tenant else {})}
     return httpx.get(f"{server.url}/api/v2/admin/evidence", params=query, headers=headers, timeout=30)
 
 
-def test_a_host_gives_a_bundle_with_the_cards_and_puts_it_on_record(
+def test_a_host_exports_a_bundle_with_the_cards_and_records_it_in_the_audit_log(
     served: tuple[Server, list[str]], tmp_path: Path
 ) -> None:
     server, ids = served
@@ -269,7 +268,7 @@ def test_a_host_gives_a_bundle_with_the_cards_and_puts_it_on_record(
     words = ("evidence", "export", ids[0], ids[3], "--url", server.url, "--out", out)
     done = roost(*words, env={"ROOST_TOKEN": ADMIN_SECRET})
     assert done.returncode == 0, done.stderr
-    assert out.read_bytes() == asked(server, task=f"{ids[0]},{ids[3]}").content
+    assert out.read_bytes() == request_bundle(server, task=f"{ids[0]},{ids[3]}").content
     found = members(out.read_bytes())
     assert found["cards/hello.json"] == httpx.get(f"{server.url}/agents/hello/.well-known/agent-card.json").content
     assert "cards/stream.json" in found
@@ -279,12 +278,12 @@ def test_a_host_gives_a_bundle_with_the_cards_and_puts_it_on_record(
     headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
     log = httpx.get(f"{server.url}/api/v2/admin/audit", headers=headers).json()["items"]
     assert [line["target"] for line in log if line["action"] == "evidence.export"] == [f"{ids[0]} {ids[3]}"] * 2
-    assert asked(server, since="1970-01-01", agent="ask", redact="true").status_code == 200
+    assert request_bundle(server, since="1970-01-01", agent="ask", redact="true").status_code == 200
     log = httpx.get(f"{server.url}/api/v2/admin/audit", headers=headers).json()["items"]
     assert log[0]["target"] == "redacted agent ask since 1970-01-01T00:00:00.000000Z"
 
 
-def sent(server: Server, tenant: str) -> str:
+def send_as(server: Server, tenant: str) -> str:
     message = {"messageId": tenant, "role": "ROLE_USER", "parts": [{"text": f"for {tenant}"}]}
     headers = {"A2A-Version": "1.0", "X-Tenant-Id": tenant}
     answer = httpx.post(f"{server.url}/agents/hello/message:send", json={"message": message}, headers=headers)
@@ -293,36 +292,36 @@ def sent(server: Server, tenant: str) -> str:
 
 
 def auditor(server: Server, *tenants: str) -> str:
-    wish = {"name": "-".join(tenants), "scopes": ["audit"], "tenants": tenants}
+    body = {"name": "-".join(tenants), "scopes": ["audit"], "tenants": tenants}
     headers = {"Authorization": f"Bearer {ADMIN_SECRET}"}
-    secret: str = httpx.post(f"{server.url}/api/v2/admin/tokens", json=wish, headers=headers).json()["token"]
+    secret: str = httpx.post(f"{server.url}/api/v2/admin/tokens", json=body, headers=headers).json()["token"]
     return secret
 
 
-def test_who_may_audit_exports_the_tasks_of_its_tenants_and_no_others(served: tuple[Server, list[str]]) -> None:
+def test_an_auditor_exports_the_tasks_of_its_tenants_and_no_others(served: tuple[Server, list[str]]) -> None:
     server, ids = served
-    acme, globex = sent(server, "acme"), sent(server, "globex")
+    acme, globex = send_as(server, "acme"), send_as(server, "globex")
     one, two = auditor(server, "acme"), auditor(server, "acme", "globex")
 
     def taken(answer: httpx.Response) -> set[str]:
         assert answer.status_code == 200, answer.text
         return {json.loads(line)["task"] for line in members(answer.content)["tasks.ndjson"].splitlines()}
 
-    hidden, nothing = asked(server, one, task=globex), asked(server, one, task="nothing")
+    hidden, nothing = request_bundle(server, one, task=globex), request_bundle(server, one, task="nothing")
     assert hidden.status_code == nothing.status_code == 404
     assert hidden.json()["detail"] == nothing.json()["detail"].replace("nothing", globex)
-    assert asked(server, one, task=f"{acme},{globex}").status_code == 404
-    assert asked(server, one, "globex", task=globex).status_code == 403
-    assert asked(server, two, "acme", task=globex).status_code == 404
-    assert taken(asked(server, two, task=globex)) == {globex}
+    assert request_bundle(server, one, task=f"{acme},{globex}").status_code == 404
+    assert request_bundle(server, one, "globex", task=globex).status_code == 403
+    assert request_bundle(server, two, "acme", task=globex).status_code == 404
+    assert taken(request_bundle(server, two, task=globex)) == {globex}
 
-    answer = asked(server, one, since="1970-01-01")
+    answer = request_bundle(server, one, since="1970-01-01")
     assert taken(answer) == {acme}
     assert {name for name in members(answer.content) if name.startswith("cards/")} == {"cards/hello.json"}
     assert globex.encode() not in b"".join(members(answer.content).values())
-    assert taken(asked(server, two, since="1970-01-01")) == {acme, globex}
-    assert taken(asked(server, since="1970-01-01")) == {*ids, acme, globex}
-    assert taken(asked(server, tenant="globex", since="1970-01-01")) == {globex}
+    assert taken(request_bundle(server, two, since="1970-01-01")) == {acme, globex}
+    assert taken(request_bundle(server, since="1970-01-01")) == {*ids, acme, globex}
+    assert taken(request_bundle(server, tenant="globex", since="1970-01-01")) == {globex}
 
 
 @pytest.mark.parametrize(
@@ -340,16 +339,16 @@ def test_who_may_audit_exports_the_tasks_of_its_tenants_and_no_others(served: tu
         ({"since": "999"}, 400, "since"),
     ],
 )
-def test_a_host_says_what_is_wrong_with_a_wish(
+def test_a_host_names_the_wrong_field_of_a_request(
     served: tuple[Server, list[str]], query: dict[str, Any], status: int, field: str | None
 ) -> None:
-    answer = asked(served[0], **query)
+    answer = request_bundle(served[0], **query)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert [error["field"] for error in answer.json().get("errors", [])] == ([field] if field else [])
 
 
-def test_a_command_says_what_the_host_said(served: tuple[Server, list[str]], tmp_path: Path) -> None:
+def test_the_command_shows_the_error_of_the_host(served: tuple[Server, list[str]], tmp_path: Path) -> None:
     server, _ = served
     out = tmp_path / "b.tar.gz"
     done = roost("evidence", "export", "nothing", "--url", server.url, "--token", ADMIN_SECRET, "--out", out)
@@ -372,14 +371,14 @@ def test_a_checkpoint_that_is_held_must_be_the_one_of_the_host(
     done = roost(*words)
     assert done.returncode == 0, done.stderr
     assert verify(out, held=read_statement(held.read_bytes().strip())).valid
-    said = json.loads(held.read_bytes())
-    held.write_bytes(jcs({**said, "checkpoint": {**said["checkpoint"], "root": "0" * 64}}))
+    statement = json.loads(held.read_bytes())
+    held.write_bytes(jcs({**statement, "checkpoint": {**statement["checkpoint"], "root": "0" * 64}}))
     done = roost(*words)
     assert done.returncode == 1
     assert "checkpoint 1 is not the one that you hold" in done.stderr
 
 
-def test_long_entries_take_no_file_each_and_who_does_not_read_holds_up_nobody(
+def test_long_entries_need_no_file_each_and_a_client_that_does_not_read_blocks_nobody(
     served: tuple[Server, list[str]], tmp_path: Path
 ) -> None:
     server, _ = served
@@ -396,7 +395,7 @@ def test_long_entries_take_no_file_each_and_who_does_not_read_holds_up_nobody(
         highest = max(int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir())
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 12, hard))
         try:
-            answer = asked(server, task=",".join(ids))
+            answer = request_bundle(server, task=",".join(ids))
         finally:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
     assert answer.status_code == 200, answer.text
@@ -405,10 +404,10 @@ def test_long_entries_take_no_file_each_and_who_does_not_read_holds_up_nobody(
     assert verdict.counts.raw >= 8
 
 
-# Whoever changes it
+# Tampering
 
 
-async def test_any_changed_byte_of_any_member_is_found(journal: Written, tmp_path: Path) -> None:
+async def test_any_changed_byte_of_any_member_is_detected(journal: Written, tmp_path: Path) -> None:
     await checkpoint(journal.folder)
     roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder)
     data = await exported(journal.folder, ALL, cards={"hello": b'{"name":"hello"}', "stream": b"{}"})
@@ -435,18 +434,18 @@ async def test_any_changed_byte_of_any_member_is_found(journal: Written, tmp_pat
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda entry: entry.update(raw=entry["raw"].replace("number 1", "number 7")), "the link does not hold"),
-        (lambda entry: entry.update(time=entry["time"] + 1), "the link does not hold"),
-        (lambda entry: entry.update(ordinal=entry["ordinal"] + 1), "the link does not hold"),
-        (lambda entry: entry["event"]["data"]["content"].update(more=1), "its event has another assaycontenthash"),
-        (lambda entry: entry["event"].update(time="2001-01-01T00:00:00.000000Z"), "its event has another time"),
-        (lambda entry: entry["event"].update(more=1), "its event has other members"),
-        (lambda entry: entry.update(seq=5), "an entry is missing before it, or it is out of order"),
-        (lambda entry: entry.update(more=1), "it is not an entry"),
-        (lambda entry: entry.update(chain="0" * 64), "the link does not hold"),
+        (lambda entry: entry.update(raw=entry["raw"].replace("number 1", "number 7")), "the hash chain is broken"),
+        (lambda entry: entry.update(time=entry["time"] + 1), "the hash chain is broken"),
+        (lambda entry: entry.update(ordinal=entry["ordinal"] + 1), "the hash chain is broken"),
+        (lambda entry: entry["event"]["data"]["content"].update(more=1), "the event has a wrong assaycontenthash"),
+        (lambda entry: entry["event"].update(time="2001-01-01T00:00:00.000000Z"), "the event has a wrong time"),
+        (lambda entry: entry["event"].update(more=1), "the event has missing or unknown members"),
+        (lambda entry: entry.update(seq=5), "an entry before this one is missing, or this one is out of order"),
+        (lambda entry: entry.update(more=1), "not an entry"),
+        (lambda entry: entry.update(chain="0" * 64), "the hash chain is broken"),
     ],
 )
-async def test_a_changed_entry_is_named_though_every_digest_was_made_to_fit(
+async def test_a_changed_entry_is_reported_even_if_every_digest_was_recomputed(
     journal: Written, tmp_path: Path, change: Any, expected: str
 ) -> None:
     found = members(await exported(journal.folder, Selection((journal.tasks[1],))))
@@ -457,20 +456,18 @@ async def test_a_changed_entry_is_named_though_every_digest_was_made_to_fit(
     verdict = judged(packed(tarred(with_digests(found))), tmp_path)
     texts = [fault.text() for fault in verdict.faults]
     assert not verdict.valid
-    assert any("manifest.json.sig: it does not fit" in text for text in texts)
+    assert any("manifest.json.sig: the signature does not match" in text for text in texts)
     assert any("events.ndjson, line 1" in text and expected in text for text in texts), texts
-    if "link" in expected:
-        where = (
-            f"events.ndjson, line 1, task {journal.tasks[1]}, entry 0.1: the link does not hold: the entry was changed"
-        )
+    if "chain is broken" in expected:
+        where = f"events.ndjson, line 1, task {journal.tasks[1]}, entry 0.1: the hash chain is broken: the entry was"
         assert any(text.startswith(where) and "expected" in text for text in texts)
 
 
-async def test_what_is_missing_or_too_much_is_named(journal: Written, tmp_path: Path) -> None:
+async def test_missing_and_extra_lines_are_reported(journal: Written, tmp_path: Path) -> None:
     found = members(await exported(journal.folder, ALL))
     lines = found["events.ndjson"].splitlines(keepends=True)
     for kept, expected in (
-        (lines[:-1], "its head is not that of its entries"),
+        (lines[:-1], "the head of the task does not match its entries"),
         (lines[:1] + lines[2:], "out of order"),
     ):
         changed = with_digests({**found, "events.ndjson": b"".join(kept)})
@@ -479,11 +476,11 @@ async def test_what_is_missing_or_too_much_is_named(journal: Written, tmp_path: 
     tasks = found["tasks.ndjson"].splitlines(keepends=True)
     changed = with_digests({**found, "tasks.ndjson": b"".join(tasks[1:])})
     texts = [fault.text() for fault in judged(packed(tarred(changed)), tmp_path).faults]
-    assert any("its task does not follow" in text for text in texts), texts
-    assert any("tasks.ndjson: the root differs" in text for text in texts), texts
+    assert any("the task of the entry is not the next one" in text for text in texts), texts
+    assert any("tasks.ndjson: the Merkle root differs" in text for text in texts), texts
 
 
-# The canonical form
+# Canonical form
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -514,5 +511,5 @@ def test_names_are_in_the_order_of_utf_16(value: dict[str, None]) -> None:
 @pytest.mark.parametrize(
     "around", [lambda v: v, lambda v: [v], lambda v: {"a": v}, lambda v: [1, v], lambda v: {"a": [v]}]
 )
-def test_numbers_are_those_of_javascript_or_none_at_all(number: float, around: Any) -> None:
+def test_numbers_are_written_as_in_javascript_or_refused(number: float, around: Any) -> None:
     assert form(canonical, around(number)) == form(jcs, around(number))

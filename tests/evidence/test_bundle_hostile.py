@@ -1,4 +1,4 @@
-"""Bundles that nobody's export wrote: each is refused for what it is, in bounded room, and nothing is written."""
+"""Hostile bundles, which no export writes: each is refused with the reason, in bounded memory, and writes nothing."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def texts(data: bytes, folder: Path, **more: Any) -> str:
 
 
 def added(tar: bytes, name: str, data: bytes = b"", **fields: Any) -> bytes:
-    """One more member at the end, as tarfile writes it."""
-    about = tarfile.TarInfo(name)
-    about.size, about.mode = len(data), 0o644
+    """Append one more member, as tarfile writes it."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), 0o644
     for field, value in fields.items():
-        setattr(about, field, value)
-    block = about.tobuf(tarfile.USTAR_FORMAT)
+        setattr(info, field, value)
+    block = info.tobuf(tarfile.USTAR_FORMAT)
     return tar[: -len(bundle.END)] + block + data + bundle.padding(len(data)) + bundle.END
 
 
@@ -69,20 +69,20 @@ def added(tar: bytes, name: str, data: bytes = b"", **fields: Any) -> bytes:
         ("cards/a/b.json", {}, "a bundle has no member"),
         ("raw/x", {}, "a bundle has no member 'raw/x'"),
         ("more.txt", {}, "a bundle has no member 'more.txt'"),
-        ("cards/x.json", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "it is no plain file"),
-        ("cards/x.json", {"type": tarfile.LNKTYPE, "linkname": "manifest.json"}, "it is no plain file"),
-        ("cards/x.json", {"type": tarfile.CHRTYPE, "devmajor": 1}, "it is no plain file"),
-        ("cards/x.json", {"type": tarfile.DIRTYPE}, "it is no plain file"),
-        ("raw/" + "0" * 64, {"uid": 7}, "its header has another uid"),
-        ("raw/" + "0" * 64, {"mtime": 7}, "its header has another time"),
-        ("raw/" + "0" * 64, {"mode": 0o777}, "its header has another mode"),
-        ("raw/" + "0" * 64, {"uname": "root"}, "its header has another checksum"),
-        ("raw/" + "0" * 64, {}, "the manifest has nothing more in its place"),
-        ("events.ndjson", {}, "it is there a second time"),
-        ("manifest.json", {}, "it is there after events.ndjson"),
+        ("cards/x.json", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "not a regular file"),
+        ("cards/x.json", {"type": tarfile.LNKTYPE, "linkname": "manifest.json"}, "not a regular file"),
+        ("cards/x.json", {"type": tarfile.CHRTYPE, "devmajor": 1}, "not a regular file"),
+        ("cards/x.json", {"type": tarfile.DIRTYPE}, "not a regular file"),
+        ("raw/" + "0" * 64, {"uid": 7}, "the tar header has a wrong uid"),
+        ("raw/" + "0" * 64, {"mtime": 7}, "the tar header has a wrong time"),
+        ("raw/" + "0" * 64, {"mode": 0o777}, "the tar header has a wrong mode"),
+        ("raw/" + "0" * 64, {"uname": "root"}, "the tar header has a wrong checksum"),
+        ("raw/" + "0" * 64, {}, "the manifest has no further member at this position"),
+        ("events.ndjson", {}, "the member occurs twice"),
+        ("manifest.json", {}, "the member must come before events.ndjson"),
     ],
 )
-async def test_a_member_that_does_not_belong_there(
+async def test_an_unexpected_member_is_refused(
     journal: Written, tmp_path: Path, name: str, fields: dict[str, Any], expected: str
 ) -> None:
     tar = gzip.decompress(await exported(journal.folder, ALL))
@@ -90,13 +90,13 @@ async def test_a_member_that_does_not_belong_there(
     assert {file.name for file in tmp_path.iterdir()} == {"data", "bundle.tar.gz"}
 
 
-async def test_what_is_cut_off_or_added(journal: Written, tmp_path: Path) -> None:
+async def test_truncated_and_extended_bundles_are_refused(journal: Written, tmp_path: Path) -> None:
     data = await exported(journal.folder, ALL)
     tar = gzip.decompress(data)
     for end in (12, len(data) // 2, len(data) - 9, len(data) - 1):
-        assert "it is truncated" in texts(data[:end], tmp_path), end
+        assert "truncated" in texts(data[:end], tmp_path), end
     for end in (100, len(tar) // 2, len(tar) - 1536, len(tar) - 512, len(tar) - 1):
-        assert "it is truncated" in texts(packed(tar[:end]), tmp_path), end
+        assert "truncated" in texts(packed(tar[:end]), tmp_path), end
     assert "after the end of the compressed data" in texts(data + b"x", tmp_path)
     assert "after the end of the compressed data" in texts(data + data, tmp_path)
     assert "after the end of the archive" in texts(packed(tar + b"x" * 512), tmp_path)
@@ -111,20 +111,22 @@ async def test_what_is_cut_off_or_added(journal: Written, tmp_path: Path) -> Non
         assert subprocess.run(command, capture_output=True, check=False).returncode == 1
     last = len(tar) - len(bundle.END) - 1
     assert tar[last] == 0
-    assert "events.ndjson: expected zeros after it" in texts(packed(tar[:last] + b"x" + tar[last + 1 :]), tmp_path)
+    assert "events.ndjson: expected zeros after the member" in texts(
+        packed(tar[:last] + b"x" + tar[last + 1 :]), tmp_path
+    )
 
 
-async def test_json_that_readers_read_differently(journal: Written, tmp_path: Path) -> None:
+async def test_ambiguous_json_is_refused(journal: Written, tmp_path: Path) -> None:
     found = members(await exported(journal.folder, ALL))
     manifest = found["manifest.json"]
     for name, old, new, expected in (
         ("manifest.json", b'{"counts"', b'{"format":"x","counts"', "an object has 'format' twice"),
-        ("manifest.json", b'{"counts"', b'{ "counts"', "it is not canonical JSON"),
+        ("manifest.json", b'{"counts"', b'{ "counts"', "not canonical JSON"),
         ("manifest.json", b'"profile":"v2"', b'"profile":2', "Expected `str`"),
-        ("events.ndjson", b'{"chain"', b'{"chain":"x","chain"', "line 1: it is not canonical JSON (RFC 8785), or has"),
-        ("events.ndjson", b'{"chain"', b"[" * 65 + b'{"chain"', "line 1: it is nested deeper than 64 levels"),
-        ("tasks.ndjson", b'{"agent"', b'{"agent":"x","agent"', "line 1: it is not canonical JSON (RFC 8785), or has"),
-        ("events.ndjson", b'{"chain"', b'\xff{"chain"', "line 1: it is not JSON"),
+        ("events.ndjson", b'{"chain"', b'{"chain":"x","chain"', "line 1: not canonical JSON (RFC 8785), or a name"),
+        ("events.ndjson", b'{"chain"', b"[" * 65 + b'{"chain"', "line 1: nested deeper than 64 levels"),
+        ("tasks.ndjson", b'{"agent"', b'{"agent":"x","agent"', "line 1: not canonical JSON (RFC 8785), or a name"),
+        ("events.ndjson", b'{"chain"', b'\xff{"chain"', "line 1: not JSON"),
     ):
         changed = {**found, name: found[name].replace(old, new, 1)}
         changed = changed if name == "manifest.json" else with_digests(changed)
@@ -132,25 +134,23 @@ async def test_json_that_readers_read_differently(journal: Written, tmp_path: Pa
     assert found["manifest.json"] == manifest
 
 
-async def test_what_has_no_sense_is_named(journal: Written, tmp_path: Path) -> None:
+async def test_invalid_content_is_reported(journal: Written, tmp_path: Path) -> None:
     await checkpoint(journal.folder)
     found = members(await exported(journal.folder, ALL))
     first = json.loads(found["tasks.ndjson"].splitlines()[0])
     del first["tenant"]
     header = base64.urlsafe_b64encode(b'{"alg":[],"kid":"x","typ":"%b"}' % MANIFEST.encode()).decode().rstrip("=")
     for name, content, expected in (
-        ("tasks.ndjson", jcs(first) + b"\n", "tasks.ndjson, line 1: it is not a task"),
+        ("tasks.ndjson", jcs(first) + b"\n", "tasks.ndjson, line 1: not a task"),
         ("manifest.json.sig", '{"protected":"\u00e9","signature":"x"}'.encode(), "is not a JSON object in base64url"),
-        ("manifest.json.sig", jcs({"protected": header, "signature": "x"}), "its protected header has alg []"),
+        ("manifest.json.sig", jcs({"protected": header, "signature": "x"}), "the protected header has alg []"),
         ("manifest.json.sig", b'{"protected":[],"signature":{}}', "an object of two strings"),
         ("checkpoints.ndjson", found["checkpoints.ndjson"] * 2, "checkpoint 1 does not follow the one before it"),
     ):
         assert expected in texts(packed(tarred({**found, name: content})), tmp_path), name
 
 
-async def test_a_checkpoint_that_anyone_can_copy_says_nothing_for_a_forgers_tasks(
-    journal: Written, tmp_path: Path
-) -> None:
+async def test_a_copied_checkpoint_does_not_prove_forged_tasks(journal: Written, tmp_path: Path) -> None:
     held = await checkpoint(journal.folder)
     genuine = await exported(journal.folder, ALL)
     file, line = tmp_path / "bundle.tar.gz", tmp_path / "held.json"
@@ -174,20 +174,20 @@ async def test_a_checkpoint_that_anyone_can_copy_says_nothing_for_a_forgers_task
     line.write_bytes(held.line())
     done = roost("evidence", "verify", file, "--checkpoint", line)
     assert (done.returncode, "agrees" in done.stdout) == (2, False), done.stdout
-    assert "checkpoint 1, which you hold, proves none of its tasks" in done.stdout
+    assert "checkpoint 1, which you hold, proves none of the bundle's tasks" in done.stdout
     file.write_bytes(genuine)
     verdict = verify(file, held=await checkpoint(journal.folder))
-    assert (verdict.valid, verdict.unjudged) == (True, "checkpoint 2, which you hold, is not in it")
+    assert (verdict.valid, verdict.unjudged) == (True, "checkpoint 2, which you hold, is not in the bundle")
 
 
 @pytest.mark.parametrize("name", ["manifest.json.sig", "keys/jwks.json", "events.ndjson", "tasks.ndjson"])
-async def test_a_member_that_is_missing(journal: Written, tmp_path: Path, name: str) -> None:
+async def test_a_missing_member_is_reported(journal: Written, tmp_path: Path, name: str) -> None:
     found = members(await exported(journal.folder, ALL))
     del found[name]
     assert name in texts(packed(tarred(found)), tmp_path)
 
 
-async def test_what_cannot_be_judged_is_not_judged(journal: Written, tmp_path: Path) -> None:
+async def test_an_unreadable_bundle_is_not_judged(journal: Written, tmp_path: Path) -> None:
     data = await exported(journal.folder, ALL)
     found = members(data)
     file = tmp_path / "bundle.tar.gz"
@@ -204,7 +204,7 @@ async def test_what_cannot_be_judged_is_not_judged(journal: Written, tmp_path: P
         packed(tarred(with_digests({**found, "events.ndjson": b'"%b"\n' % (b"x" * (1 << 20))})))
     )
     newer = {**found, "manifest.json": found["manifest.json"].replace(b"roost-evidence-1", b"roost-evidence-2")}
-    assert "its format is 'roost-evidence-2'" in why(packed(tarred(newer)))
+    assert "the format is 'roost-evidence-2'" in why(packed(tarred(newer)))
     with pytest.raises(BundleUnreadable, match="cannot read"):
         verify(tmp_path / "nothing")
     file.write_bytes(data)
@@ -215,7 +215,7 @@ async def test_what_cannot_be_judged_is_not_judged(journal: Written, tmp_path: P
         assert roost("evidence", "verify", *words).returncode == code, words
 
 
-async def test_a_bomb_is_given_up_on(journal: Written, tmp_path: Path) -> None:
+async def test_a_decompression_bomb_is_refused(journal: Written, tmp_path: Path) -> None:
     cards = {"hello": bytes(64 << 20)}
     (tmp_path / "bundle.tar.gz").write_bytes(await exported(journal.folder, ALL, cards=cards))
     tracemalloc.start()
@@ -228,14 +228,14 @@ async def test_a_bomb_is_given_up_on(journal: Written, tmp_path: Path) -> None:
     assert verify(tmp_path / "bundle.tar.gz", BundleLimits(ratio=2000)).valid
 
 
-async def test_lines_that_nobody_signed_are_not_kept(journal: Written, tmp_path: Path) -> None:
+async def test_lines_with_invalid_signatures_are_not_kept_in_memory(journal: Written, tmp_path: Path) -> None:
     await checkpoint(journal.folder)
     found = members(await exported(journal.folder, ALL))
-    said = json.loads(found["checkpoints.ndjson"])
+    statement = json.loads(found["checkpoints.ndjson"])
     statements = []
     for number in range(1, 601):
-        said["checkpoint"]["number"], said["signature"] = number, [hex(item) for item in range(450)]
-        statements.append(jcs(said) + b"\n")
+        statement["checkpoint"]["number"], statement["signature"] = number, [hex(item) for item in range(450)]
+        statements.append(jcs(statement) + b"\n")
     entry = json.loads(found["events.ndjson"].splitlines()[0])
     entry["raw"] = {"sha256": "0" * 64, "size": 1, "where": "member"}
     entry["event"]["data"] = {"x": [hex(number) for number in range(20_000)]}
@@ -274,7 +274,7 @@ async def fill(folder: Path, tasks: int, entries: int, size: int = 0) -> None:
 
 
 async def peaks(folder: Path, out: Path) -> tuple[int, int]:
-    """Bytes that an export and a verification had at most."""
+    """Return the peak memory of an export and of a verification, in bytes."""
     async with opened(folder) as store:
         ring = keyring(store, folder)
         await ring.evidence_keys()
@@ -291,7 +291,7 @@ async def peaks(folder: Path, out: Path) -> tuple[int, int]:
             tracemalloc.stop()
 
 
-async def test_ten_times_the_events_take_no_more_memory(tmp_path: Path) -> None:
+async def test_ten_times_the_events_need_no_more_memory(tmp_path: Path) -> None:
     measured = []
     for tasks in (5, 50):
         folder = tmp_path / str(tasks)
@@ -312,6 +312,6 @@ async def test_an_entry_that_is_too_long_for_a_line_has_a_member_of_its_own(tmp_
     verdict = verify(file)
     assert verdict.valid, [fault.text() for fault in verdict.faults]
     changed = {**found, raws[0]: found[raws[0]].replace(b"xxxx", b"xyxx", 1)}
-    said = texts(packed(tarred(with_digests(changed))), tmp_path)
-    assert f"{raws[0]}: it is not what its name says" in said
-    assert "the link does not hold" in said
+    faults = texts(packed(tarred(with_digests(changed))), tmp_path)
+    assert f"{raws[0]}: the content does not match the name" in faults
+    assert "the hash chain is broken" in faults

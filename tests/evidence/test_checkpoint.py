@@ -1,4 +1,4 @@
-"""Checkpoints as hosts make them, what a signature of evidence is good for, and the tree that they stand on."""
+"""Checkpoints as hosts make them, the signatures of evidence, and the Merkle tree."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from roost.engine.ports import Append, NewTask, Scope, TaskHead
 from roost.evidence import keys
 from roost.evidence.checkpoint import BadCheckpoint, make, read_statement, signer_of
 from roost.evidence.checkpoint_audit import audit
-from roost.evidence.checkpoint_tree import Tree, root_of
 from roost.evidence.keys import BadSignature
+from roost.evidence.merkle import MerkleTree, root_from_path
 from roost.identity.card_verification import SignatureFault, read_jwks, verify
 from roost.identity.keys import EVIDENCE, Keyring
 from roost.identity.seal import Seal, new_key
@@ -34,7 +34,7 @@ TOMORROW = """
 """
 
 
-def test_a_host_makes_one_now_and_then(tmp_path: Path) -> None:
+def test_a_host_makes_checkpoints_periodically(tmp_path: Path) -> None:
     with running(FLEET, data=tmp_path, args=("--checkpoint-s", "0.1", "--drain-s", "0")) as server:
         server.send("hello", "you")
 
@@ -44,17 +44,17 @@ def test_a_host_makes_one_now_and_then(tmp_path: Path) -> None:
 
         eventually(lambda: len(found := counts()) > 2 and 1 in found and found[0] == 0)
 
-        def goes_on_after_one_of_the_future() -> bool:
+        def continues_after_a_checkpoint_in_the_future() -> bool:
             edit(tmp_path, lambda connection: connection.execute(TOMORROW))
-            return "is of the future by this host's clock" in server.stderr
+            return "in the future of this host's clock" in server.stderr
 
-        eventually(goes_on_after_one_of_the_future)
+        eventually(continues_after_a_checkpoint_in_the_future)
         made = len(counts())
         eventually(lambda: len(counts()) > made)
     assert "Traceback" not in server.stderr
 
 
-def test_a_host_that_is_told_so_makes_none_and_shows_no_key_that_was_withdrawn(tmp_path: Path) -> None:
+def test_checkpoint_s_0_makes_no_checkpoints_and_a_retired_key_is_not_published(tmp_path: Path) -> None:
     with running(FLEET, data=tmp_path, args=("--checkpoint-s", "0", "--drain-s", "0")) as server:
         server.send("hello", "you")
 
@@ -74,7 +74,7 @@ async def ring() -> Keyring:
     return Keyring(MemoryStore(), Seal(new_key()), "EdDSA")
 
 
-async def test_no_signature_of_evidence_can_be_taken_for_a_cards_and_none_of_a_card_for_evidence() -> None:
+async def test_a_signature_of_evidence_is_not_valid_for_a_card_and_vice_versa() -> None:
     keyring = await ring()
     card = {"name": "a", "version": "1"}
     signed = await keyring.sign(EVIDENCE, jcs(card), keys.MANIFEST)
@@ -83,14 +83,14 @@ async def test_no_signature_of_evidence_can_be_taken_for_a_cards_and_none_of_a_c
     [verdict] = verify(document, public)
     assert (verdict.fault, "no signature of a card" in verdict.why) == (SignatureFault.REFUSED, True)
     of_card = (await keyring.signed(card, "agent", ""))["signatures"][0]
-    with pytest.raises(BadSignature, match="its typ is 'JOSE'"):
+    with pytest.raises(BadSignature, match="the typ is 'JOSE'"):
         keys.check(of_card, jcs(card), keys.MANIFEST, read_jwks(keyring.jwks("agent")))
-    with pytest.raises(BadSignature, match="its typ is"):
+    with pytest.raises(BadSignature, match="the typ is"):
         keys.check(msgspec.to_builtins(signed), jcs(card), keys.CHECKPOINT, public)
     assert keys.check(msgspec.to_builtins(signed), jcs(card), keys.MANIFEST, public) == public[0]["kid"]
 
 
-async def test_the_key_of_evidence_is_not_among_those_of_cards_and_old_ones_stay_known() -> None:
+async def test_the_evidence_key_is_not_among_the_card_keys_and_old_evidence_keys_stay_known() -> None:
     keyring = await ring()
     [first] = await keyring.evidence_keys()
     made = await make(keyring.store, keyring)  # type: ignore[arg-type]
@@ -110,18 +110,18 @@ async def test_the_key_of_evidence_is_not_among_those_of_cards_and_old_ones_stay
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda text: b"", "it is not a checkpoint"),
-        (lambda text: b"[1]", "there is no `checkpoint`"),
-        (lambda text: text.replace(b"checkpoint-1", b"checkpoint-9"), "this release knows"),
-        (lambda text: text.replace(b'"count":0', b'"count":-1'), "a number or a digest"),
-        (lambda text: text.replace(b'"number":1', b'"number":1152921504606846976'), "a number or a digest"),
-        (lambda text: text.replace(b'"signature":{', b'"signature":{"a":[],'), "no object of two strings"),
-        (lambda text: text.replace(b'"count":0', b'"count":"0"'), "look at count"),
+        (lambda text: b"", "not a checkpoint"),
+        (lambda text: b"[1]", "it must have the members `checkpoint`"),
+        (lambda text: text.replace(b"checkpoint-1", b"checkpoint-9"), "this release supports only"),
+        (lambda text: text.replace(b'"count":0', b'"count":-1'), "a number, the time or a digest"),
+        (lambda text: text.replace(b'"number":1', b'"number":1152921504606846976'), "a number, the time or a digest"),
+        (lambda text: text.replace(b'"signature":{', b'"signature":{"a":[],'), "not an object of two strings"),
+        (lambda text: text.replace(b'"count":0', b'"count":"0"'), "among count"),
         (lambda text: text.replace(b'"count":0', b'"count":0,"count":0'), "twice"),
         (lambda text: text + b" " * 5000, "at most"),
     ],
 )
-async def test_what_is_no_checkpoint(change: object, expected: str) -> None:
+async def test_an_invalid_checkpoint_is_refused(change: object, expected: str) -> None:
     keyring = await ring()
     made = await make(keyring.store, keyring)  # type: ignore[arg-type]
     assert made is not None
@@ -129,7 +129,7 @@ async def test_what_is_no_checkpoint(change: object, expected: str) -> None:
         read_statement(change(made.statement))  # type: ignore[operator]
 
 
-def test_the_tree_is_that_of_rfc_9162_and_every_path_leads_to_the_root() -> None:
+def test_the_merkle_tree_is_that_of_rfc_9162_and_every_path_leads_to_the_root() -> None:
     def tree_of(leaves: list[bytes]) -> bytes:
         if len(leaves) < 2:
             return sha256(b"\0" + leaves[0] if leaves else b"").digest()
@@ -138,19 +138,19 @@ def test_the_tree_is_that_of_rfc_9162_and_every_path_leads_to_the_root() -> None
 
     for count in range(20):
         leaves = [b"leaf %d" % number for number in range(count)]
-        tree = Tree(range(count))
+        tree = MerkleTree(range(count))
         for leaf in leaves:
             tree.add(leaf)
         assert tree.root() == tree_of(leaves)
-        for place, leaf in enumerate(leaves):
-            path = tree.paths[place]
-            assert root_of(leaf, place, count, path) == tree.root()
-            assert root_of(b"other", place, count, path) != tree.root()
-            assert root_of(leaf, place, count, [*path, b""]) is None
-            assert root_of(leaf, (place + 1) % count, count, path) != tree.root() or count == 1
+        for index, leaf in enumerate(leaves):
+            path = tree.paths[index]
+            assert root_from_path(leaf, index, count, path) == tree.root()
+            assert root_from_path(b"other", index, count, path) != tree.root()
+            assert root_from_path(leaf, index, count, [*path, b""]) is None
+            assert root_from_path(leaf, (index + 1) % count, count, path) != tree.root() or count == 1
 
 
-async def test_edits_of_a_postgresql_journal_are_named(database: str) -> None:
+async def test_edits_of_a_postgresql_journal_are_reported(database: str) -> None:
     store = PostgresStore(database)
     await store.open()
     keyring = Keyring(store, Seal(new_key()), "ES256")
@@ -173,10 +173,10 @@ async def test_edits_of_a_postgresql_journal_are_named(database: str) -> None:
     await connection.close()
     found = await audit(store, held, public)
     texts = [fault.text() for fault in found.faults]
-    assert any("task b, entry 2: the link does not hold" in text for text in texts), texts
-    assert any("task c, entry 4: the entry is gone: checkpoint 1 has it" in text for text in texts), texts
+    assert any("task b, entry 2: the hash chain is broken" in text for text in texts), texts
+    assert any("task c, entry 4: the entry is gone, but checkpoint 1 has it" in text for text in texts), texts
     assert {fault.task for fault in found.faults} == {"b", "c"}
-    assert [stone.task for stone in found.pruned] == ["a"]
+    assert [pruned.task for pruned in found.pruned] == ["a"]
     await store.close()
 
 

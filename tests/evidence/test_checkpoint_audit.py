@@ -1,4 +1,4 @@
-"""An auditor holds a checkpoint; whoever edits the journal afterwards, behind the host's back, is found and named."""
+"""An auditor who holds a checkpoint detects every later edit of the journal that bypasses the host."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from roost.evidence.checkpoint_audit import Audit, audit
 from roost.identity.keys import EVIDENCE
 from roost.protocol.entries import NO_CHAIN, Entry, link
 from roost.stores.sqlite_tasks import decode_segment
-from tests.evidence.journals import Written, beside, checkpoint, edit, keyring, opened
+from tests.evidence.journals import Written, checkpoint, edit, keyring, offline, opened
 from tests.server import roost
 
 Change = Callable[[sqlite3.Connection, list[str]], None]
 
 
 async def audited(folder: Path, held: Statement) -> Audit:
-    async with beside(folder) as store:
+    async with offline(folder) as store:
         keys = [msgspec.json.decode(key.public) for key in (await store.read_identities(0)).keys]
         return await audit(store, held, keys)
 
@@ -40,7 +40,7 @@ def entries(connection: sqlite3.Connection, task: str) -> list[Entry]:
 
 
 def rewrite(connection: sqlite3.Connection, task: str, kept: list[Entry]) -> None:
-    """All entries in one segment."""
+    """Store all entries in one segment."""
     connection.execute("DELETE FROM segments WHERE task_id = ?", (task,))
     connection.execute(
         "INSERT INTO segments VALUES (?, ?, ?, 1, ?, NULL, NULL)",
@@ -49,7 +49,7 @@ def rewrite(connection: sqlite3.Connection, task: str, kept: list[Entry]) -> Non
 
 
 def relinked(kept: list[Entry]) -> list[Entry]:
-    """As somebody does who knows how the chain is made."""
+    """Recompute the chain, as an attacker does who knows how it is computed."""
     chain, made = NO_CHAIN, []
     for entry in kept:
         chain = link(chain, *entry[:6])
@@ -103,14 +103,14 @@ def given_to_another(connection: sqlite3.Connection, tasks: list[str]) -> None:
 
 
 def before_the_beginning(connection: sqlite3.Connection, tasks: list[str]) -> None:
-    """A step that was never made: a host that recovers the task reads it, whatever its place."""
+    """Insert a step that never ran. A host that recovers the task reads it, whatever its position."""
     step = entries(connection, tasks[1])[-1]._replace(seq=1, sub=7, kind="s", data=b'{"name":"pay"}', chain=bytes(32))
     blob = msgspec.msgpack.encode([step])
     connection.execute("INSERT INTO segments VALUES (?, -5, 0, 1, ?, NULL, NULL)", (tasks[1], blob))
 
 
 def hidden(connection: sqlite3.Connection, tasks: list[str]) -> None:
-    """From a host that looks for steps."""
+    """Hide the steps from a host that looks for them."""
     connection.execute("UPDATE segments SET internal = 0 WHERE task_id = ?", (tasks[1],))
 
 
@@ -119,28 +119,28 @@ def rubbish(connection: sqlite3.Connection, tasks: list[str]) -> None:
 
 
 EDITS: dict[str, tuple[Change, str, int | None]] = {
-    "bytes": (changed(2, False, data=b"{}"), "the link does not hold: the entry was changed", 2),
+    "bytes": (changed(2, False, data=b"{}"), "the hash chain is broken: the entry was changed", 2),
     "bytes, relinked": (changed(2, True, data=b"{}"), "has another chain: this entry, or one before it", None),
-    "time": (changed(1, False, time=1), "the link does not hold", 1),
+    "time": (changed(1, False, time=1), "the hash chain is broken", 1),
     "time, relinked": (changed(1, True, time=1), "has another chain", None),
-    "kind": (changed(2, False, kind="a"), "the link does not hold", 2),
-    "ordinal": (changed(2, False, ordinal=77), "the link does not hold", 2),
-    "chain": (changed(2, False, chain=bytes(32)), "the link does not hold", 2),
-    "entry removed": (removed, "an entry is missing before it, or it is out of order", None),
-    "entry removed, relinked": (removed_and_renumbered, "the entry is gone: checkpoint 1 has it", None),
+    "kind": (changed(2, False, kind="a"), "the hash chain is broken", 2),
+    "ordinal": (changed(2, False, ordinal=77), "the hash chain is broken", 2),
+    "chain": (changed(2, False, chain=bytes(32)), "the hash chain is broken", 2),
+    "entry removed": (removed, "an entry before this one is missing, or this one is out of order", None),
+    "entry removed, relinked": (removed_and_renumbered, "the entry is gone, but checkpoint 1 has it", None),
     "entry inserted, relinked": (inserted, "has another chain", None),
-    "tail cut off": (truncated, "the entry is gone: checkpoint 1 has it", None),
-    "task removed": (task_removed, "the task is gone, with its tombstone: checkpoint 1 has it", None),
+    "tail cut off": (truncated, "the entry is gone, but checkpoint 1 has it", None),
+    "task removed": (task_removed, "the task and its tombstone are gone, but checkpoint 1 has the task", None),
     "tasks swapped": (tasks_swapped, "has another chain", None),
-    "owner": (given_to_another, "it is not the tenant's, owner's or agent's that checkpoint 1 has", None),
+    "owner": (given_to_another, "the tenant, owner or agent is not that of checkpoint 1", None),
     "rubbish": (rubbish, "cannot be read", None),
-    "before the beginning": (before_the_beginning, "a segment is kept as -5.0, and that is not it", None),
-    "steps hidden": (hidden, "and that is not it", None),
+    "before the beginning": (before_the_beginning, "the segment stored as -5.0 does not match its entries", None),
+    "steps hidden": (hidden, "does not match its entries", None),
 }
 
 
 @pytest.mark.parametrize("name", EDITS)
-async def test_an_edit_of_a_task_is_named(journal: Written, name: str) -> None:
+async def test_an_edit_of_a_task_is_reported(journal: Written, name: str) -> None:
     held = await checkpoint(journal.folder)
     assert (await audited(journal.folder, held)).sound
     change, expected, seq = EDITS[name]
@@ -155,7 +155,7 @@ async def test_an_edit_of_a_task_is_named(journal: Written, name: str) -> None:
 
 
 def signed(protected: str) -> str:
-    """A statement with such a header."""
+    """Return SQL that stores a statement with this protected header."""
     empty = '"count":0,"format":"roost-checkpoint-1","number":2,"time":"x"'
     digests = f'"previous":"{"0" * 64}","root":"{"0" * 64}"'
     signature = f'"signature":{{"protected":"{protected}","signature":"x"}}'
@@ -168,41 +168,41 @@ CHECKPOINT_EDITS: dict[str, tuple[str, str]] = {
     "its statement": (
         """UPDATE checkpoints SET statement = replace(CAST(statement AS TEXT), '"count":5', '"count":4')
         WHERE number = 1""",
-        "checkpoint 1: its signature is not valid",
+        "checkpoint 1: the signature is not valid",
     ),
-    "rubbish": ("UPDATE checkpoints SET statement = 'x' WHERE number = 2", "checkpoint 2: it is not a checkpoint"),
-    "the first is gone": ("DELETE FROM checkpoints WHERE number = 1", "checkpoint 1: it is missing"),
-    "all are gone": ("DELETE FROM checkpoints", "checkpoint 1: it is the one that you hold, and it is missing"),
-    "a leaf": ("UPDATE leaves SET seq = seq + 1 WHERE task_id = :task", "checkpoint 1: its leaves were changed"),
-    "a leaf is gone": ("DELETE FROM leaves WHERE task_id = :task", "checkpoint 1: its leaves were changed"),
+    "rubbish": ("UPDATE checkpoints SET statement = 'x' WHERE number = 2", "checkpoint 2: not a checkpoint"),
+    "the first is gone": ("DELETE FROM checkpoints WHERE number = 1", "checkpoint 1: the checkpoint is missing"),
+    "all are gone": ("DELETE FROM checkpoints", "checkpoint 1: the checkpoint that you hold is missing"),
+    "a leaf": ("UPDATE leaves SET seq = seq + 1 WHERE task_id = :task", "checkpoint 1: the leaves were changed"),
+    "a leaf is gone": ("DELETE FROM leaves WHERE task_id = :task", "checkpoint 1: the leaves were changed"),
     "a leaf too many": (
         "INSERT INTO leaves SELECT 'zzz', number, seq, sub, chain, scope FROM leaves WHERE task_id = :task",
-        "checkpoint 1: its leaves were changed",
+        "checkpoint 1: the leaves were changed",
     ),
     "its time": (
         "UPDATE checkpoints SET time = time + 86400000 WHERE number = 2",
-        "checkpoint 2: it is kept under another time",
+        "checkpoint 2: the store has another time for it",
     ),
-    "no time": ("UPDATE checkpoints SET time = 1 << 62", "checkpoint 2: it is kept under another time"),
+    "no time": ("UPDATE checkpoints SET time = 1 << 62", "checkpoint 2: the store has another time for it"),
     "a number that is too large": (
         f"""UPDATE checkpoints SET statement = replace(CAST(statement AS TEXT), '"number":2', '"number":{2**60}')
         WHERE number = 2""",
-        "checkpoint 2: it is not a checkpoint: a number",
+        "checkpoint 2: not a checkpoint: a number",
     ),
-    "a header that is no base64": (signed("\u00e9"), "checkpoint 2: its signature is not valid"),
-    "a header without sense": (signed(NO_ALG.rstrip("=")), "checkpoint 2: its signature is not valid"),
-    "a leaf's number": (f"UPDATE leaves SET seq = {2**60} WHERE task_id = :task", "checkpoint 1: a leaf of it cannot"),
-    "a leaf's text": ("UPDATE leaves SET seq = 'x' WHERE task_id = :task", "checkpoint 1: a leaf of it cannot"),
+    "a header that is no base64": (signed("\u00e9"), "checkpoint 2: the signature is not valid"),
+    "a header with an invalid alg": (signed(NO_ALG.rstrip("=")), "checkpoint 2: the signature is not valid"),
+    "a leaf's number": (f"UPDATE leaves SET seq = {2**60} WHERE task_id = :task", "checkpoint 1: a leaf cannot"),
+    "a leaf's text": ("UPDATE leaves SET seq = 'x' WHERE task_id = :task", "checkpoint 1: a leaf cannot"),
     "a leaf's task": (
         "UPDATE leaves SET task_id = CAST(task_id AS BLOB) WHERE task_id = :task",
-        "checkpoint 1: a leaf of it cannot",
+        "checkpoint 1: a leaf cannot",
     ),
-    "another number": ("UPDATE checkpoints SET number = 3 WHERE number = 2", "checkpoint 2: it is missing"),
+    "another number": ("UPDATE checkpoints SET number = 3 WHERE number = 2", "checkpoint 2: the checkpoint is missing"),
 }
 
 
 @pytest.mark.parametrize("name", CHECKPOINT_EDITS)
-async def test_an_edit_of_the_checkpoints_is_named(journal: Written, name: str) -> None:
+async def test_an_edit_of_the_checkpoints_is_reported(journal: Written, name: str) -> None:
     held = await checkpoint(journal.folder)
     await checkpoint(journal.folder)
     sql, expected = CHECKPOINT_EDITS[name]
@@ -219,10 +219,12 @@ async def test_a_checkpoint_of_another_journal_is_not_found_in_this_one(journal:
     other.mkdir()
     await checkpoint(other)
     texts = [fault.text() for fault in (await audited(other, held)).faults]
-    assert any("it is not the one that you hold" in text for text in texts)
+    assert any("the checkpoint is not the one that you hold" in text for text in texts)
 
 
-async def test_what_goes_on_is_no_edit_and_a_pruned_task_is_named_as_pruned(journal: Written, tmp_path: Path) -> None:
+async def test_new_entries_are_no_edit_and_pruned_tasks_are_reported_as_pruned(
+    journal: Written, tmp_path: Path
+) -> None:
     held = await checkpoint(journal.folder)
     file = tmp_path / "held.json"
     file.write_bytes(held.line() + b"\n")
@@ -237,7 +239,7 @@ async def test_what_goes_on_is_no_edit_and_a_pruned_task_is_named_as_pruned(jour
         assert await store.commit([Append(journal.tasks[3], stored.head.fence, [new])]) == [None]
     found = await audited(journal.folder, held)
     assert found.sound, [fault.text() for fault in found.faults]
-    assert [(stone.task, stone.proven) for stone in found.pruned] == [(journal.tasks[0], True)]
+    assert [(pruned.task, pruned.proven) for pruned in found.pruned] == [(journal.tasks[0], True)]
     assert found.newer == 1
     third = await checkpoint(journal.folder)
     assert (third.number, third.count) == (3, 1)
@@ -251,15 +253,15 @@ async def test_what_goes_on_is_no_edit_and_a_pruned_task_is_named_as_pruned(jour
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("DELETE FROM tombstones", "the task is gone, with its tombstone"),
-        ("UPDATE tombstones SET chain = zeroblob(32)", "it is not of the task that checkpoint 1 has"),
-        ("UPDATE tombstones SET seq = 1", "it is not of the task that checkpoint 1 has"),
-        ("UPDATE tombstones SET seq = 'x'", "what is stored of it cannot be read"),
-        ("UPDATE tombstones SET chain = 'x'", "what is stored of it cannot be read"),
-        ("UPDATE tombstones SET state = 99", "what is stored of it cannot be read"),
+        ("DELETE FROM tombstones", "the task and its tombstone are gone"),
+        ("UPDATE tombstones SET chain = zeroblob(32)", "the tombstone does not match the task in checkpoint 1"),
+        ("UPDATE tombstones SET seq = 1", "the tombstone does not match the task in checkpoint 1"),
+        ("UPDATE tombstones SET seq = 'x'", "the records of the task cannot be read"),
+        ("UPDATE tombstones SET chain = 'x'", "the records of the task cannot be read"),
+        ("UPDATE tombstones SET state = 99", "the records of the task cannot be read"),
     ],
 )
-async def test_an_edit_of_a_tombstone_is_named(journal: Written, sql: str, expected: str) -> None:
+async def test_an_edit_of_a_tombstone_is_reported(journal: Written, sql: str, expected: str) -> None:
     held = await checkpoint(journal.folder)
     assert roost("tasks", "prune", "--keep", "2", "--agent", "hello", "--data", journal.folder).returncode == 0
     edit(journal.folder, lambda connection: connection.execute(sql))
@@ -271,7 +273,7 @@ async def test_a_task_that_is_pruned_while_it_is_read_is_no_edit(
     journal: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = await checkpoint(journal.folder)
-    async with beside(journal.folder) as store:
+    async with offline(journal.folder) as store:
         keys = [msgspec.json.decode(key.public) for key in (await store.read_identities(0)).keys]
         read = store.read_segments
 
@@ -282,7 +284,7 @@ async def test_a_task_that_is_pruned_while_it_is_read_is_no_edit(
         monkeypatch.setattr(store, "read_segments", pruned_first)
         found = await audit(store, held, keys)
     assert found.sound, [fault.text() for fault in found.faults]
-    assert [(stone.task, stone.proven) for stone in found.pruned] == [(task, True) for task in journal.tasks[:3]]
+    assert [(pruned.task, pruned.proven) for pruned in found.pruned] == [(task, True) for task in journal.tasks[:3]]
 
 
 async def test_the_commands(journal: Written, tmp_path: Path) -> None:
@@ -302,17 +304,17 @@ async def test_the_commands(journal: Written, tmp_path: Path) -> None:
     assert (done.returncode, "keys that you gave" in done.stdout) == (0, True)
     edit(journal.folder, lambda connection: truncated(connection, journal.tasks))
     done = roost("evidence", "audit", "--since", file, "--json", *where)
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["outcome"], told["anchored"]) == (1, "edited", False)
-    assert told["faults"][0]["task"] == journal.tasks[1]
-    assert len(told["cannot_detect"]) >= 4
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["outcome"], report["anchored"]) == (1, "edited", False)
+    assert report["faults"][0]["task"] == journal.tasks[1]
+    assert len(report["cannot_detect"]) >= 4
     done = roost("evidence", "audit", "--since", keys, *where)
-    assert (done.returncode, "it is not a checkpoint" in done.stderr) == (2, True)
+    assert (done.returncode, "not a checkpoint" in done.stderr) == (2, True)
     done = roost("evidence", "export", journal.tasks[0], "--out", tmp_path, *where)
     assert (done.returncode, done.stderr.strip().endswith("it is a directory")) == (1, True), done.stderr
 
 
-async def test_a_key_that_was_not_given_is_no_edit_and_no_proof(journal: Written, tmp_path: Path) -> None:
+async def test_an_unknown_key_is_neither_an_edit_nor_a_proof(journal: Written, tmp_path: Path) -> None:
     files = tmp_path / "first.json", tmp_path / "second.json"
     sets = tmp_path / "old.json", tmp_path / "new.json"
     for place in range(2):
@@ -323,16 +325,16 @@ async def test_a_key_that_was_not_given_is_no_edit_and_no_proof(journal: Written
             if not place:
                 await ring.rotate(EVIDENCE, 0)
 
-    def said(held: int, trust: int) -> tuple[int, str]:
+    def audit_with(held: int, trust: int) -> tuple[int, str]:
         words = ("evidence", "audit", "--since", files[held], "--trust", sets[trust], "--data", journal.folder)
         done = roost(*words)
         return done.returncode, done.stdout + done.stderr
 
-    code, text = said(0, 0)
-    assert (code, "cannot be judged: checkpoint 2: its key" in text, "edited" in text) == (2, True, False), text
-    code, text = said(0, 1)
+    code, text = audit_with(0, 0)
+    assert (code, "cannot be judged: checkpoint 2: the key" in text, "edited" in text) == (2, True, False), text
+    code, text = audit_with(0, 1)
     assert (code, "no key that you gave has signed" in text) == (2, True), text
-    assert said(1, 1)[0] == 0  # it has the digest of the first, whoever signed that
+    assert audit_with(1, 1)[0] == 0  # it has the digest of the first, whoever signed that
 
 
 KILLED = """
@@ -353,7 +355,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_maker_that_is_killed_leaves_no_checkpoint_and_the_next_one_is_whole(journal: Written) -> None:
+async def test_a_killed_process_leaves_no_checkpoint_and_the_next_one_is_complete(journal: Written) -> None:
     command = [sys.executable, "-c", KILLED, str(journal.folder)]
     done = subprocess.run(command, check=False, env={**os.environ})
     assert done.returncode == -signal.SIGKILL

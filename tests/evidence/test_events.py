@@ -1,4 +1,4 @@
-"""The journal told in events of the profile v2: one for each entry, in order, canonical, in constant memory."""
+"""Events of the profile v2 from the journal: one for each entry, in order, canonical, in constant memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def entry(kind: str, data: bytes, *, seq: int = 1, sub: int = 0, time: int = NOO
     return Entry(seq, sub, kind, data, time, 0, link(NO_CHAIN, seq, sub, kind, data, time, 0))
 
 
-def told(*entries: Entry, first: int = 0) -> list[dict[str, Any]]:
+def events_of(*entries: Entry, first: int = 0) -> list[dict[str, Any]]:
     return [checked(event) for event in journal_events(TASK, entries, first)]
 
 
@@ -60,7 +60,7 @@ def artifact(text: str) -> bytes:
     return encode(StreamResponse(artifact_update=update))
 
 
-def test_each_entry_is_an_event_with_all_that_it_says():
+def test_each_entry_becomes_an_event_with_its_whole_content():
     message = Message(message_id="m", role=Role.USER, parts=[Part(text="hi")], reference_task_ids=["0180"])
     records = [
         entry(kinds.MESSAGE, encode(Received(message, {"k": 1}, ["text/plain"])), seq=0, sub=1),
@@ -70,7 +70,7 @@ def test_each_entry_is_an_event_with_all_that_it_says():
         entry(kinds.ARTIFACT, artifact("é\u2028"), seq=2),
         entry(kinds.REPLY, encode(message), seq=2, sub=1),
     ]
-    found = told(*records)
+    found = events_of(*records)
     names = ["message", "status", "attempt", "step", "artifact", "reply"]
     assert [event["type"] for event in found] == [f"roost.a2a.v2.{name}" for name in names]
     assert [event["assayseq"] for event in found] == list(range(6))
@@ -100,20 +100,22 @@ def test_each_entry_is_an_event_with_all_that_it_says():
     assert found[4]["data"]["handoff"]["visible"] is False
 
 
-def test_nobody_is_named_whose_task_it_is():
-    (found,) = told(entry(kinds.STATUS, STATUS))
+def test_an_event_does_not_name_tenant_or_owner():
+    (found,) = events_of(entry(kinds.STATUS, STATUS))
     assert set(found["data"]["refs"]) == {"agent", "task", "context"}
     assert "ada" not in json.dumps(found)
 
 
-def test_a_journal_may_be_told_in_pages():
+def test_a_journal_may_be_converted_in_pages():
     records = [entry(kinds.STATUS, STATUS, seq=number) for number in range(1, 8)]
-    assert told(*records) == told(*records[:3]) + told(*records[3:5], first=3) + told(*records[5:], first=5)
+    assert events_of(*records) == events_of(*records[:3]) + events_of(*records[3:5], first=3) + events_of(
+        *records[5:], first=5
+    )
 
 
-def test_numbers_that_have_no_canonical_form_are_text_and_named():
+def test_numbers_without_a_canonical_form_become_text_and_are_listed():
     received = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"data":[1e16,9007199254740993]}]}}'
-    (found,) = told(entry(kinds.MESSAGE, received))
+    (found,) = events_of(entry(kinds.MESSAGE, received))
     assert found["data"]["content"]["received"]["message"]["parts"][0]["data"] == ["1e+16", "9007199254740993"]
     pointers = [f"/data/content/received/message/parts/0/data/{index}" for index in (0, 1)]
     assert found["data"]["synthetic"] == {"count": 2, "pointers": pointers}
@@ -136,12 +138,12 @@ def test_numbers_that_have_no_canonical_form_are_text_and_named():
         ("z", STATUS),
     ],
 )
-def test_an_entry_that_no_host_writes_is_refused_by_name(kind, data):
+def test_an_entry_that_no_host_writes_is_refused_and_located(kind, data):
     refusal(entry(kind, data, seq=3, sub=2))
 
 
-def test_an_entry_at_no_time_is_refused():
-    assert "is no time" in refusal(entry(kinds.STATUS, STATUS, time=2**62))
+def test_an_entry_with_an_invalid_time_is_refused():
+    assert "is not a valid time" in refusal(entry(kinds.STATUS, STATUS, time=2**62))
 
 
 @settings(deadline=None)
@@ -149,14 +151,14 @@ def test_an_entry_at_no_time_is_refused():
     structs("Message"),
     st.none() | st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False, allow_infinity=False)),
 )
-def test_any_message_is_told_whole(message, metadata):
+def test_any_message_is_converted_completely(message, metadata):
     data = encode(Received(message, metadata))
-    (found,) = told(entry(kinds.MESSAGE, data))
+    (found,) = events_of(entry(kinds.MESSAGE, data))
     if not found["data"]["synthetic"]["count"]:
         assert found["data"]["content"] == {"received": json.loads(data)}
 
 
-def test_a_long_journal_takes_no_more_memory_than_a_short_one():
+def test_a_long_journal_needs_no_more_memory_than_a_short_one():
     def journal(length: int) -> Iterator[Entry]:
         return (entry(kinds.ARTIFACT, artifact(f"{number:0200d}"), seq=number) for number in range(1, length))
 

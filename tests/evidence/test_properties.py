@@ -1,4 +1,4 @@
-"""Whatever comes: a result or an EvidenceError, canonical, the same each time, and nothing lost without a word."""
+"""Any input gives a canonical result or an EvidenceError, the same each time, and nothing is lost silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from roost.evidence.adapter import Mode
 from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
-from roost.evidence.events import EvidenceEvent, run_id, text
+from roost.evidence.events import EvidenceEvent, json_string, run_id
 from roost.evidence.wire import TrafficConverter
 from roost.protocol.codec import encode
 from tests.evidence.documents import (
@@ -53,19 +53,19 @@ values = st.recursive(
 )
 
 
-def places(value: Any) -> list[Any]:
-    """Every object and list in it, itself included."""
+def nested_containers(value: Any) -> list[Any]:
+    """Return every object and list in a value, the value included."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    found = [place for item in inner for place in places(item)]
+    found = [place for item in inner for place in nested_containers(item)]
     return [value, *found] if isinstance(value, dict | list) else found
 
 
 @st.composite
-def spoiled(draw: st.DrawFn) -> Any:
-    """A document with members that nobody knows, and with others in the place of those that are known."""
+def damaged_documents(draw: st.DrawFn) -> Any:
+    """Generate a document with unknown members, and with other values in known members."""
     value = copy.deepcopy(draw(st.sampled_from(SAMPLES)))
     for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.sampled_from(places(value)))
+        place = draw(st.sampled_from(nested_containers(value)))
         new = draw(values)
         if isinstance(place, list):
             place.insert(draw(st.integers(0, len(place))), new)
@@ -91,7 +91,7 @@ def checked(event: EvidenceEvent) -> EvidenceEvent:
 
 
 @settings(deadline=None)
-@given(spoiled(), st.sampled_from(Mode))
+@given(damaged_documents(), st.sampled_from(Mode))
 def test_any_document_gives_an_event_or_an_error_and_the_same_each_time(value, mode):
     found, again = outcome(body(value), mode), outcome(body(value), mode)
     if isinstance(found, EvidenceError):
@@ -108,26 +108,26 @@ def test_any_bytes_give_an_event_or_an_error(payload, mode):
     assert outcome(payload, mode)
 
 
-def marked(value: Any, count: list[int]) -> Any:
-    """Every string and number in it is another one, but for those words that say what something is."""
+def with_unique_leaves(value: Any, count: list[int]) -> Any:
+    """Make every string and number unique, except those that determine the type of the document."""
     if isinstance(value, dict):
-        return {key: item if key in WORDS else marked(item, count) for key, item in value.items()}
+        return {key: item if key in TYPE_MEMBERS else with_unique_leaves(item, count) for key, item in value.items()}
     if isinstance(value, list):
-        return [marked(item, count) for item in value]
+        return [with_unique_leaves(item, count) for item in value]
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         count[0] += 1
         return f"token-{count[0]}" if isinstance(value, str) else 1_000_000 + count[0]
     return value
 
 
-WORDS = ("kind", "role", "state", "jsonrpc", "method", "protocolVersion")
+TYPE_MEMBERS = ("kind", "role", "state", "jsonrpc", "method", "protocolVersion")
 
 
 @settings(max_examples=300, deadline=None)
-@given(spoiled())
-def test_every_leaf_is_in_the_content_or_is_named(value):
-    """Each leaf has a value that is nowhere else, so that it can be found again."""
-    value = marked(value, [0])
+@given(damaged_documents())
+def test_every_leaf_is_in_the_content_or_is_listed(value):
+    """Each leaf has a unique value, so that it can be found in the event."""
+    value = with_unique_leaves(value, [0])
     event = outcome(body(value), Mode.LENIENT)
     if isinstance(event, EvidenceError):
         assert event.kind == "unsupported_protocol_version"
@@ -137,11 +137,11 @@ def test_every_leaf_is_in_the_content_or_is_named(value):
     named = set(found["unmapped"]["pointers"])
     kept = {json.dumps(leaf) for _, leaf in leaves(found["content"])}
     for pointer, leaf in leaves(value):
-        if pointer.rpartition("/")[2] in WORDS:
+        if pointer.rpartition("/")[2] in TYPE_MEMBERS:
             continue
-        assert (json.dumps(leaf) in kept) or pointer in named, f"{pointer} is gone"
+        assert (json.dumps(leaf) in kept) or pointer in named, f"{pointer} is lost"
         if isinstance(leaf, str | int) and not isinstance(leaf, bool):
-            assert (json.dumps(leaf) in kept) != (pointer in named), f"{pointer} is told twice"
+            assert (json.dumps(leaf) in kept) != (pointer in named), f"{pointer} is in both"
     assert named <= {pointer for pointer, _ in leaves(value)}
 
 
@@ -152,7 +152,7 @@ def test_every_leaf_is_in_the_content_or_is_named(value):
     )
 )
 def test_all_of_1_0_is_mapped(value):
-    """Whatever our own types can say is in the event, as many leaves as there are."""
+    """Every field of our own types is in the event: the number of leaves is the same."""
     payload = encode(value)
     found = data(checked(TrafficConverter(version="1.0", mode=Mode.LENIENT).convert(payload)))
     assert found["unmapped"]["count"] == 0
@@ -173,5 +173,5 @@ def test_run_ids_have_no_colon_and_differ_for_different_ids(value):
 
 @settings(deadline=None)
 @given(st.text())
-def test_strings_are_written_as_rfc_8785_has_them(value):
-    assert text(value) == rfc8785.dumps(value)
+def test_strings_are_written_as_rfc_8785_demands(value):
+    assert json_string(value) == rfc8785.dumps(value)

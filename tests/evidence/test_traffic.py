@@ -1,4 +1,4 @@
-"""What the official client and a real host say to each other, recorded and converted by the command."""
+"""Traffic between the official client and a real host, recorded and converted by the command."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ CARD = "/agents/stream/.well-known/agent-card.json"
 
 class Recorded(NamedTuple):
     data: Path
-    """Of the host."""
+    """The data folder of the host."""
     bodies: list[bytes]
-    """Requests and answers, and each event of a stream."""
+    """Requests, responses, and each event of a stream."""
     card: bytes
     keys: bytes
     task: str
 
 
 class Recorder(httpx.AsyncHTTPTransport):
-    """Writes down every body on its way."""
+    """Records every body."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def converted(*words: str | Path) -> tuple[int, list[dict[str, Any]]]:
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_all_that_client_and_host_said_is_told_and_nothing_is_left_out(recorded: Recorded, tmp_path: Path) -> None:
+def test_all_traffic_is_converted_and_nothing_is_unmapped(recorded: Recorded, tmp_path: Path) -> None:
     file = tmp_path / "traffic.ndjson"
     file.write_bytes(b"\n".join(recorded.bodies))
     code, events = converted("--profile", "v2", "--keep", tmp_path / "raw", file)
@@ -135,7 +135,7 @@ def test_the_same_traffic_gives_the_same_bytes(recorded: Recorded, tmp_path: Pat
     assert first == second
 
 
-def test_a_card_that_was_fetched_is_discovery(recorded: Recorded, tmp_path: Path) -> None:
+def test_a_fetched_card_is_discovery(recorded: Recorded, tmp_path: Path) -> None:
     card, keys = tmp_path / "card.json", tmp_path / "keys.json"
     card.write_bytes(recorded.card)
     keys.write_bytes(recorded.keys)
@@ -154,7 +154,7 @@ def test_a_card_that_was_fetched_is_discovery(recorded: Recorded, tmp_path: Path
     assert unkeyed["data"]["signature"] == {"present": True, "verified_with": None, "anchored": False}
 
 
-async def test_the_journal_of_that_host_is_told_entry_by_entry(recorded: Recorded) -> None:
+async def test_the_journal_of_that_host_is_converted_entry_by_entry(recorded: Recorded) -> None:
     store = OfflineStore(recorded.data)
     await store.open()
     try:
@@ -173,7 +173,7 @@ async def test_the_journal_of_that_host_is_told_entry_by_entry(recorded: Recorde
     assert events[0]["data"]["handoff"]["source_kind"] == "reference_task_ids"
 
 
-def test_what_the_sdk_writes_in_0_3_is_told(tmp_path: Path) -> None:
+def test_what_the_sdk_writes_in_0_3_is_converted(tmp_path: Path) -> None:
     part = old.Part(old.TextPart(text="hi", metadata={"n": 1}))
     file_part = old.Part(old.FilePart(file=old.FileWithBytes(bytes="aGk=", mime_type="text/plain", name="hi.txt")))
     message = old.Message(message_id="m", role=old.Role.user, parts=[part, file_part], reference_task_ids=["t-0"])
@@ -229,7 +229,7 @@ def test_a_dash_is_stdin() -> None:
     assert json.loads(done.stdout)["events"][0]["subject"] == "task-123"
 
 
-def test_limits_are_those_that_were_given(tmp_path: Path) -> None:
+def test_given_limits_apply(tmp_path: Path) -> None:
     good = HERE / "a2a_happy_task_requested.json"
     for flag, value in (("--max-payload-bytes", "10"), ("--max-json-depth", "2")):
         code, (line,) = converted(flag, value, good)
@@ -258,7 +258,7 @@ def test_a_line_that_is_too_long_is_refused_and_the_next_one_read(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         (["{tmp}/none.json"], "cannot read"),
         (["{tmp}"], "cannot read"),
@@ -269,15 +269,15 @@ def test_a_line_that_is_too_long_is_refused_and_the_next_one_read(tmp_path: Path
         ([], "Missing argument"),
     ],
 )
-def test_what_the_command_cannot_do_ends_with_2(words: list[str], said: str, tmp_path: Path) -> None:
+def test_what_the_command_cannot_do_ends_with_2(words: list[str], error: str, tmp_path: Path) -> None:
     good = str(HERE / "a2a_happy_task_requested.json")
     done = roost("evidence", "convert", *(word.format(tmp=tmp_path, good=good) for word in words))
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert error in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_input_that_cannot_be_kept_is_told_and_ends_with_2(tmp_path: Path) -> None:
+def test_input_that_cannot_be_stored_is_reported_and_ends_with_2(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, (line,) = converted("--keep", tmp_path / "file", HERE / "a2a_happy_task_requested.json")
     assert code == 2

@@ -1,4 +1,4 @@
-"""The profile v2 reads A2A 0.3 and 1.0 as they are on the wire, and says what it did not map."""
+"""The profile v2 reads A2A 0.3 and 1.0 as they are on the wire, and lists what it does not map."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 import rfc8785
 from a2a.compat.v0_3 import types as sdk_03
 
-from roost.evidence import shapes_03
+from roost.evidence import schemas_03
 from roost.evidence.adapter import Mode
 from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
 from roost.evidence.raw import RawStore
 from roost.evidence.wire import TrafficConverter, TrafficLimits
+from roost.protocol.operations import BY_OLD_RPC
 from tests.cards.samples import FULL, new_signer, signed
 from tests.evidence.documents import (
     V03_ARTIFACT,
@@ -43,7 +44,7 @@ V10_PARTS = [
 
 
 def one(value: Any, **options: Any) -> dict[str, Any]:
-    """The data of the event of one document, whose envelope holds what it must."""
+    """Convert one document, check the envelope of its event, and return the event's data."""
     payload = body(value)
     event = TrafficConverter(**options).convert(payload)
     found = plain(event)
@@ -158,7 +159,7 @@ def answer(result: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_document_is_known_by_its_shape_and_nothing_is_left_out(value, document, version, member, kind):
+def test_a_document_is_recognised_by_its_shape_and_mapped_completely(value, document, version, member, kind):
     event = TrafficConverter().convert(body(value))
     found = data(event)
     assert (found["document"], found["protocol"]["version"]) == (document, version)
@@ -168,12 +169,12 @@ def test_a_document_is_known_by_its_shape_and_nothing_is_left_out(value, documen
     one(value)
 
 
-def test_content_of_1_0_is_what_came():
+def test_content_of_1_0_is_unchanged():
     assert one(V10_TASK)["content"] == {"task": V10_TASK}
     assert one({"artifactUpdate": V10_ARTIFACT})["content"] == {"artifactUpdate": V10_ARTIFACT}
 
 
-def test_content_of_0_3_is_told_in_the_words_of_1_0():
+def test_content_of_0_3_is_converted_to_1_0():
     message = {"messageId": "m-1", "role": "ROLE_USER", "contextId": "c-1", "parts": V10_PARTS}
     assert one(V03_MESSAGE)["content"] == {"message": message}
     task = one(V03_TASK)["content"]["task"]
@@ -189,7 +190,7 @@ def test_a_0_3_card_keeps_its_own_form():
     assert found["protocol"] == {"name": "a2a", "version": "0.3", "version_source": "declared"}
 
 
-def test_proto_json_is_read_with_its_liberties():
+def test_alternative_forms_of_proto_json_are_read():
     value = {"message_id": "m", "role": 1, "parts": [{"text": "x", "media_type": "text/plain"}], "task_id": None}
     found = one(value, version="1.0")
     expected = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x", "mediaType": "text/plain"}]}
@@ -200,17 +201,17 @@ def test_proto_json_is_read_with_its_liberties():
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        ("Message", shapes_03.MESSAGE),
-        ("Task", shapes_03.TASK),
-        ("TaskStatus", shapes_03.STATUS),
-        ("Artifact", shapes_03.ARTIFACT),
-        ("TaskStatusUpdateEvent", shapes_03.STATUS_UPDATE),
-        ("TaskArtifactUpdateEvent", shapes_03.ARTIFACT_UPDATE),
-        ("AgentCard", shapes_03.CARD),
-        ("MessageSendParams", shapes_03.SEND),
-        ("TaskQueryParams", shapes_03.TASK_PARAMS),
-        ("GetTaskPushNotificationConfigParams", shapes_03.PUSH_PARAMS),
-        ("TaskPushNotificationConfig", shapes_03.PUSH),
+        ("Message", schemas_03.MESSAGE),
+        ("Task", schemas_03.TASK),
+        ("TaskStatus", schemas_03.STATUS),
+        ("Artifact", schemas_03.ARTIFACT),
+        ("TaskStatusUpdateEvent", schemas_03.STATUS_UPDATE),
+        ("TaskArtifactUpdateEvent", schemas_03.ARTIFACT_UPDATE),
+        ("AgentCard", schemas_03.CARD),
+        ("MessageSendParams", schemas_03.SEND),
+        ("TaskQueryParams", schemas_03.TASK_PARAMS),
+        ("GetTaskPushNotificationConfigParams", schemas_03.PUSH_PARAMS),
+        ("TaskPushNotificationConfig", schemas_03.PUSH),
     ],
 )
 def test_every_field_that_the_sdk_knows_in_0_3_is_mapped(model, shape):
@@ -218,15 +219,19 @@ def test_every_field_that_the_sdk_knows_in_0_3_is_mapped(model, shape):
     assert fields == set(shape.members)
 
 
-def test_every_role_and_state_of_0_3_has_its_word():
-    assert {state.value for state in sdk_03.TaskState} == set(shapes_03.STATES)
-    assert {role.value for role in sdk_03.Role} == set(shapes_03.ROLES)
+def test_every_json_rpc_method_of_0_3_has_a_schema():
+    assert set(schemas_03.METHODS) == set(BY_OLD_RPC)
 
 
-# Nothing is dropped silently
+def test_every_role_and_state_of_0_3_is_mapped():
+    assert {state.value for state in sdk_03.TaskState} == set(schemas_03.STATES)
+    assert {role.value for role in sdk_03.Role} == set(schemas_03.ROLES)
 
 
-def test_what_is_not_mapped_is_named_at_any_depth():
+# Unmapped values
+
+
+def test_unmapped_values_are_listed_at_any_depth():
     value = {
         **V10_TASK,
         "x": {"deep": [1, {"er": None}], "empty": {}},
@@ -257,7 +262,7 @@ def test_what_is_not_mapped_is_named_at_any_depth():
         "a string",
     ],
 )
-def test_a_part_that_is_none_is_named_as_a_whole(part):
+def test_an_invalid_part_is_listed_as_a_whole(part):
     found = one({**V03_MESSAGE, "parts": [{"kind": "text", "text": "a"}, part]})
     assert found["content"]["message"]["parts"] == [{"text": "a"}]
     named = found["unmapped"]["pointers"]
@@ -271,25 +276,25 @@ def nested(part: Any) -> int:
     return sum(1 for value in part.values() if isinstance(value, dict) and value)
 
 
-def test_a_field_in_both_spellings_is_taken_once_and_named_once():
+def test_a_field_in_both_spellings_is_mapped_once_and_listed_once():
     found = one({**V10_STATUS, "task_id": "other"})
     assert found["content"]["statusUpdate"]["taskId"] == "t-1"
     assert found["unmapped"]["pointers"] == ["/task_id"]
 
 
-def test_more_than_a_hundred_are_counted():
+def test_more_than_a_hundred_unmapped_values_are_counted():
     found = one({**V10_MESSAGE, **{f"x{number}": number for number in range(150)}})
     assert found["unmapped"]["count"] == 150
     assert len(found["unmapped"]["pointers"]) == 100
 
 
-def test_a_pointer_that_is_too_long_is_named_by_its_digest():
+def test_a_long_pointer_is_replaced_by_its_digest():
     name = "x" * 600
     found = one({**V10_MESSAGE, name: 1})
     assert found["unmapped"]["pointers"] == [f"sha256:{sha256(f'/{name}'.encode()).hexdigest()}"]
 
 
-def test_a_long_name_above_many_leaves_is_written_out_only_where_it_is_named():
+def test_a_long_name_above_many_leaves_is_written_out_only_where_it_is_listed():
     found = one(
         {**V10_MESSAGE, "x" * 400_000: [[1] * 10_000] * 10}, limits=TrafficLimits(max_payload_bytes=2 * 1024 * 1024)
     )
@@ -297,7 +302,7 @@ def test_a_long_name_above_many_leaves_is_written_out_only_where_it_is_named():
     assert {pointer[:7] for pointer in found["unmapped"]["pointers"]} == {"sha256:"}
 
 
-def test_credentials_are_named_and_not_repeated():
+def test_credentials_are_listed_and_not_repeated():
     push = {
         "url": "https://a.example",
         "token": "hunter2",
@@ -335,21 +340,21 @@ def test_numbers_without_a_canonical_form_become_text_and_are_marked():
     ]
 
 
-def test_lenient_puts_ids_where_they_are_missing_and_marks_them():
+def test_lenient_mode_adds_missing_ids_and_marks_them():
     found = lenient({"role": "ROLE_USER", "parts": [{"text": "x"}]})
     assert found["refs"]["message"] == {"id": "unknown-message", "visible": False, "synthetic": True}
     assert found["synthetic"]["pointers"] == ["/data/refs/message/id", "/assayrunid", "/subject"]
     assert "messageId" not in found["content"]["message"]
 
 
-def test_lenient_tells_of_a_document_that_is_none_of_a2a():
+def test_lenient_mode_converts_a_document_that_is_not_a2a():
     event = TrafficConverter(mode=Mode.LENIENT).convert(b'[{"a":1},[]]')
     found = data(event)
     assert (plain(event)["type"], found["document"], found["content"]) == ("roost.a2a.v2.unknown", "unknown", {})
     assert found["unmapped"] == {"count": 2, "pointers": ["/0/a", "/1"]}
 
 
-def test_time_is_that_of_the_status_or_none():
+def test_the_time_is_that_of_the_status_or_absent():
     event = TrafficConverter().convert(body(V10_TASK))
     assert plain(event)["time"] == "2026-02-27T09:00:00.250Z"
     assert "time" not in plain(TrafficConverter().convert(body(V10_MESSAGE)))
@@ -392,13 +397,13 @@ def test_a_request_about_a_task_belongs_to_its_run(method, params):
     assert found["data"]["refs"] == {"task": {"id": "t-1", "visible": True, "synthetic": False}}
 
 
-def test_an_upstream_placeholder_is_no_visible_reference():
+def test_an_upstream_placeholder_is_not_a_visible_reference():
     found = one({**V10_STATUS, "taskId": "unknown-task"})
     assert found["refs"]["task"] == {"id": "unknown-task", "visible": False, "synthetic": False}
     assert found["refs"]["context"]["visible"] is True
 
 
-def test_each_task_has_a_sequence_of_its_own():
+def test_each_task_has_its_own_sequence():
     converter = TrafficConverter()
     events = [
         converter.convert(body(value))
@@ -419,7 +424,7 @@ def test_each_task_has_a_sequence_of_its_own():
     ]
 
 
-def test_a_refused_document_takes_no_place_in_a_sequence():
+def test_a_refused_document_takes_no_number_in_a_sequence():
     converter = TrafficConverter()
     first = converter.convert(body(V10_TASK))
     with pytest.raises(EvidenceError):
@@ -440,7 +445,7 @@ def test_a_refused_document_takes_no_place_in_a_sequence():
         ({"referenceTaskIds": ["t-9"], "metadata": {"delegation": {}}}, {}, "reference_task_ids", True),
     ],
 )
-def test_a_handoff_is_visible_in_what_the_message_tells(members, around, source, task_ref):
+def test_a_handoff_is_visible_in_the_message(members, around, source, task_ref):
     expected = {
         "visible": True,
         "source_kind": source,
@@ -499,14 +504,14 @@ def test_a_card_is_discovery_and_its_signature_a_claim_of_its_own():
     assert one(changed, keys=[key])["signature"]["verified_with"] is None
 
 
-def test_signatures_that_cannot_be_judged_are_only_present():
+def test_signatures_that_cannot_be_checked_are_only_present():
     signer, key = new_signer()
     card = signed(FULL, signer)
     found = one({**card, "signatures": card["signatures"] * 20}, keys=[key])
     assert found["signature"] == {"present": True, "verified_with": None, "anchored": False}
 
 
-def test_a_card_in_the_answer_of_an_operation_is_the_extended_one():
+def test_a_card_in_the_response_of_an_operation_is_the_extended_card():
     assert one(answer(V10_CARD))["discovery"]["extended_card_access_visible"] is True
     assert one(answer(V03_CARD))["discovery"]["extended_card_access_visible"] is True
     assert one(rpc("GetExtendedAgentCard", {}))["discovery"]["extended_card_access_visible"] is False
@@ -516,7 +521,7 @@ def test_a_card_in_the_answer_of_an_operation_is_the_extended_one():
 
 
 @pytest.mark.parametrize(("version", "kept"), [("0.3.0", "0.3"), ("1.0", "1.0"), ("1.0.1", "1.0")])
-def test_the_hint_counts_where_the_document_does_not_tell(version, kept):
+def test_the_hint_applies_where_the_document_does_not_show_its_version(version, kept):
     found = one({"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}, version=version)
     assert found["protocol"] == {"name": "a2a", "version": kept, "version_source": "hint"}
 
@@ -529,7 +534,7 @@ def test_without_a_hint_strict_refuses_and_lenient_marks_what_it_assumes():
     assert found["synthetic"]["pointers"] == ["/data/protocol/version"]
 
 
-def test_the_document_goes_before_the_hint():
+def test_the_document_takes_precedence_over_the_hint():
     assert one(V03_MESSAGE, version="1.0")["protocol"]["version"] == "0.3"
 
 
@@ -559,21 +564,21 @@ def test_other_versions_are_not_supported(version):
         (rpc("message/send", {"message": "hi"}), "message"),
     ],
 )
-def test_strict_names_the_field_that_is_missing(value, field):
+def test_strict_mode_names_the_missing_field(value, field):
     assert refusal(body(value)) == ("measurement", f"missing required field: {field}")
     lenient(value)
 
 
 @pytest.mark.parametrize("around", [dict, answer])
 @pytest.mark.parametrize("more", [{"message": V10_MESSAGE}, {"status_update": V10_STATUS}, {"artifactUpdate": "none"}])
-def test_strict_refuses_a_stream_response_of_two(around, more):
+def test_strict_mode_refuses_a_stream_response_with_two_members(around, more):
     kind, message = refusal(body(around({"task": V10_TASK, **more})))
     assert (kind, message[:52]) == ("measurement", "a StreamResponse has exactly one of its members, not")
     assert lenient(around({"task": V10_TASK, **more}))["content"]["task"]["id"] == "t-1"
     one(around({"task": V10_TASK, "message": None}))
 
 
-def test_the_body_that_sets_a_webhook_belongs_to_its_task():
+def test_the_request_that_sets_a_webhook_belongs_to_its_task():
     found = plain(TrafficConverter().convert(body({"taskId": "t-1", "url": "https://a.example"})))
     assert found["assayrunid"] == "task-t-1"
 
@@ -594,7 +599,7 @@ def test_the_body_that_sets_a_webhook_belongs_to_its_task():
         {"jsonrpc": "2.0"},
     ],
 )
-def test_strict_refuses_what_is_no_document_of_a2a(value):
+def test_strict_mode_refuses_a_document_that_is_not_a2a(value):
     assert refusal(body(value)) == ("strict_lossiness_violation", "unsupported document in strict mode")
     assert lenient(value)["document"] == "unknown"
 
@@ -612,7 +617,7 @@ def test_strict_refuses_what_is_no_document_of_a2a(value):
         b"[" * 100_000,
     ],
 )
-def test_what_two_readers_could_read_differently_is_refused_and_kept(payload, tmp_path):
+def test_ambiguous_json_is_refused_and_kept(payload, tmp_path):
     store = RawStore(tmp_path)
     kind, message = refusal(payload, mode=Mode.LENIENT, keep=store.keep)
     assert kind == "measurement"
@@ -632,12 +637,12 @@ def test_limits_are_on_by_default():
     assert refusal(body(long)) == ("measurement", "payload exceeds max_array_length (10000)")
 
 
-def test_an_event_is_no_longer_than_a_line_may_be():
+def test_an_event_longer_than_the_limit_is_refused():
     nearly = {**V10_MESSAGE, "parts": [{"text": "x" * (1024 * 1024 - 200)}]}
     assert refusal(body(nearly)) == ("measurement", "event exceeds max_payload_bytes (1048576)")
 
 
-def test_a_converter_takes_so_many_events_and_bytes():
+def test_a_converter_limits_events_and_bytes():
     few = TrafficConverter(limits=TrafficLimits(max_events=2))
     for _ in range(2):
         few.convert(body(V10_MESSAGE))

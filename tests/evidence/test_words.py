@@ -1,4 +1,4 @@
-"""All that we say about evidence stays at visibility: what was seen, and nothing about what it was good for."""
+"""Every statement about evidence is limited to visibility: what was seen, and nothing about its effect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ABSENCE = re.compile(
 
 
 def texts(path: Path) -> Iterator[str]:
-    """What a person reads: of a program its comments, its docstrings and its messages."""
+    """Yield the text that a person reads: a document, or the comments, docstrings and messages of a program."""
     source = path.read_text()
     if path.suffix != ".py":
         yield re.sub(r"```.*?```", "", source, flags=re.DOTALL)
@@ -71,12 +71,12 @@ def overstated(text: str) -> list[str]:
     return found
 
 
-def test_there_is_something_to_read():
+def test_the_files_to_check_exist():
     assert {path.name for path in FILES} >= {"evidence.md", "adapter.py", "claims.py", "wire.py", "evidence_convert.py"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_nothing_is_said_beyond_what_was_visible(path):
+def test_no_text_claims_more_than_visibility(path):
     assert [sentence for text in texts(path) for sentence in overstated(text)] == []
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_said_beyond_what_was_visible(path):
         "Events are free of secrets",
     ],
 )
-def test_the_words_that_the_freeze_forbids_would_be_found(text):
+def test_claims_that_the_freeze_forbids_are_detected(text):
     assert overstated(text)
 
 
@@ -104,10 +104,10 @@ def test_the_words_that_the_freeze_forbids_would_be_found(text):
         "The bundle's signature is valid.",
     ],
 )
-def test_words_of_visibility_are_free(text):
+def test_statements_about_visibility_are_allowed(text):
     assert not overstated(text)
 
 
-def test_the_docs_say_what_the_claims_do_not_mean():
+def test_the_docs_state_what_the_claims_do_not_mean():
     words = " ".join((ROOT / "docs" / "evidence.md").read_text().split())
     assert "None of these fields means that a handoff was valid, authorised, complete, trusted or successful" in words

@@ -1,4 +1,4 @@
-"""The same hosts as those of the door tests."""
+"""Uses the hosts of the door tests."""
 
 from tests.doors.conftest import door, http, rest, rpc, server
 

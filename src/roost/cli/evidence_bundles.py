@@ -177,7 +177,7 @@ def _exported(
 ) -> Any:
     from roost.cli.keys import keyring
     from roost.evidence.bundle import BundleLimits
-    from roost.evidence.export import Altered, Source, TooMuch
+    from roost.evidence.export import ExportTooLarge, Source, TaskChanged
     from roost.evidence.export import export as write
     from roost.evidence.export_selection import NothingFound
     from roost.identity.audit import AuditLog
@@ -187,9 +187,9 @@ def _exported(
         chosen = _selection(tasks, since, agent, redact)
         try:
             made = await write(Source(store, keyring(store, settings)), chosen, file, BundleLimits(events=most))
-        except (NothingFound, TooMuch, Altered, NoKey) as error:
+        except (NothingFound, ExportTooLarge, TaskChanged, NoKey) as error:
             raise CommandFailed(str(error)) from None
-        await AuditLog(store).did(me(), "evidence.export", chosen.told())
+        await AuditLog(store).did(me(), "evidence.export", chosen.describe())
         return made.counts
 
     return with_store(flags, work)

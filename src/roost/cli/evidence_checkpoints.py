@@ -96,7 +96,7 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
     from msgspec import json, to_builtins
 
     from roost.evidence.checkpoint import signer_of
-    from roost.evidence.checkpoint_audit import BLIND
+    from roost.evidence.checkpoint_audit import LIMITATIONS
     from roost.evidence.checkpoint_audit import audit as look
     from roost.evidence.keys import BadSignature
     from roost.identity.keys import EVIDENCE
@@ -121,7 +121,7 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
         raise CommandFailed(f"it cannot be judged: {error}", UNJUDGED) from None
     outcome = "edited" if found.faults else "unjudged" if found.unknown else "sound"
     if as_json:
-        blind = {"cannot_detect": BLIND, "anchored": trusted is not None}
+        blind = {"cannot_detect": LIMITATIONS, "anchored": trusted is not None}
         json_line(encode({"outcome": outcome, **to_builtins(found), **blind}))
     else:
         for line in _lines(found, held, anchored=trusted is not None):
@@ -130,7 +130,7 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
 
 
 def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
-    from roost.evidence.checkpoint_audit import BLIND
+    from roost.evidence.checkpoint_audit import LIMITATIONS
 
     for fault in found.faults:
         yield fault.text()
@@ -144,7 +144,7 @@ def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
     yield f"{found.checkpoints} checkpoints, {found.tasks} tasks in them, {found.entries} entries, {found.newer} newer"
     anchor = "keys that you gave" if anchored else "not anchored"
     yield f"signed by {', '.join(found.signers) or 'nobody'}, {anchor}"
-    for text in BLIND:
+    for text in LIMITATIONS:
         yield f"not detectable: {text}"
     for text in found.unknown:
         yield f"cannot be judged: {text}; take the host's keys anew: if it is not there, the host did not sign"

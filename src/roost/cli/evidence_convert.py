@@ -103,15 +103,14 @@ def convert(
 
 
 def _told(one: Convert, payload: bytes, file: str, number: int | None) -> int:
-    from roost.evidence.errors import ErrorKind, EvidenceError
-    from roost.evidence.wire import Full
+    from roost.evidence.errors import ErrorKind, EvidenceError, InputLimitReached
 
     try:
         json_line(one(payload))
     except EvidenceError as error:
         where = {"input": file} if number is None else {"input": file, "line": number}
         json_line(encode({"error": error.plain(), **where}))
-        if isinstance(error, Full):
+        if isinstance(error, InputLimitReached):
             raise typer.Exit(ERROR) from None
         return USAGE if error.kind is ErrorKind.INFRASTRUCTURE else ERROR
     return 0
@@ -127,8 +126,7 @@ def _packets(
 ) -> tuple[Convert, int]:
     from roost.evidence import adapter
     from roost.evidence.adapter_fields import compact
-    from roost.evidence.events import raw_of
-    from roost.evidence.raw import RawStore
+    from roost.evidence.raw import RawStore, raw_of
 
     if jwks is not None or "max_bytes" in given or "max_events" in given:
         raise CommandFailed("--jwks, --max-bytes and --max-events are for --profile v2", USAGE)
@@ -149,8 +147,7 @@ def _documents(
 ) -> tuple[Convert, int]:
     from roost.evidence.adapter import Mode
     from roost.evidence.errors import EvidenceError
-    from roost.evidence.events import raw_of
-    from roost.evidence.raw import RawStore
+    from roost.evidence.raw import RawStore, raw_of
     from roost.evidence.wire import TrafficConverter, TrafficLimits
 
     limits = TrafficLimits(**given)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Headers, Request
-from roost.evidence.export import Altered, Source, TooMuch, export
+from roost.evidence.export import ExportTooLarge, Source, TaskChanged, export
 from roost.evidence.export_selection import NothingFound, Selection, parse_since
 from roost.identity.clock import now_ms
 from roost.identity.keys import NoKey
@@ -49,7 +49,7 @@ class Exports:
         with tempfile.TemporaryFile() as file:
             async with self.turn:
                 await self._make(request, selection, file)
-            await did(selection.told())
+            await did(selection.describe())
             size = file.tell()
             file.seek(0)
             await _send(request, size, lambda: file.read(PIECE))
@@ -63,9 +63,9 @@ class Exports:
             if error.field == "task":
                 raise TaskNotFound(str(error)) from None
             raise InvalidParams(str(error), field=error.field) from None
-        except TooMuch as error:
+        except ExportTooLarge as error:
             raise InvalidParams(str(error), field="task" if selection.tasks else "since") from None
-        except Altered as error:
+        except TaskChanged as error:
             raise Unavailable(str(error), retry_after=5) from None
         except NoKey as error:
             raise Unavailable(str(error)) from None

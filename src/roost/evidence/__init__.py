@@ -1,1 +1,1 @@
-"""What happened, as events that anyone can check: canonical events, bundles, verification."""
+"""Evidence of what happened that anyone can check: canonical events, signed bundles and their verification."""

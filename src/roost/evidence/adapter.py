@@ -1,6 +1,6 @@
-"""The profile v1: packets of Assay's A2A adapter, converted exactly as that adapter does (docs/evidence.md).
+"""The profile v1: converts packets of Assay's A2A adapter exactly as that adapter does (docs/evidence.md).
 
-A packet is the adapter's own shape, not A2A's. Everything that comes out is visibility evidence.
+A packet has the adapter's own shape, not A2A's. All output is visibility evidence.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from roost._version import VERSION
-from roost.evidence.adapter_fields import discovery_of, handoff_of, normalized, read_float, read_int, rfc3339_utc
+from roost.evidence.adapter_fields import discovery_of, handoff_of, normalize, read_float, read_int, rfc3339_utc
 from roost.evidence.errors import ErrorKind, EvidenceError, measurement
-from roost.evidence.events import JSON, PRODUCER, Raw, raw_of
-from roost.evidence.raw import Keep
-from roost.evidence.reading import check_shape, check_size, containers, parse
+from roost.evidence.events import PRODUCER
+from roost.evidence.json_input import check_shape, check_size, container_depth, parse
+from roost.evidence.raw import JSON, Keep, Raw, raw_of
 
 ADAPTER_ID = "assay-adapter-a2a"
 ADAPTER_VERSION = "5.4.0"
-"""The release whose behaviour this is."""
+"""The release of the adapter whose behaviour this module reproduces."""
 SOURCE = "urn:assay:adapter:a2a"
 DEFAULT_TIME = "2023-11-16T02:00:00Z"
-"""1700100000: what a missing or bad timestamp becomes."""
+"""1700100000 as a date. Replaces a missing or invalid timestamp."""
 MAX_CONTAINERS = 127
-"""What the adapter's own parser takes."""
+"""The nesting depth that the adapter's own parser accepts."""
 
 PREFIX = "assay.adapter.a2a."
 MAPPED = ("agent.capabilities", "task.requested", "task.updated", "artifact.shared")
@@ -73,23 +73,26 @@ def convert(
     options: AdapterOptions = STRICT,
     keep: Keep = raw_of,
 ) -> Batch:
-    """`version` counts where the packet has none. EvidenceError in the order of the contract's table."""
+    """Convert a packet. `version` applies if the packet has none.
+
+    Raises EvidenceError. The checks come in the order of the contract's table.
+    """
     check_size(payload, options.max_payload_bytes)
     raw = keep(payload, media_type)
     packet = parse(payload, what="invalid A2A payload JSON", read_int=read_int, read_float=read_float, unique=False)
-    if containers(packet) > MAX_CONTAINERS:
+    if container_depth(packet) > MAX_CONTAINERS:
         raise measurement("invalid A2A payload JSON: recursion limit exceeded")
     check_shape(packet, options.max_json_depth, options.max_array_length)
     if not isinstance(packet, dict) or packet.get("protocol") != "a2a":
         raise measurement("protocol must be 'a2a'")
-    found = _Packet(packet, _supported(packet, version))
+    conversion = _PacketConversion(packet, _supported_version(packet, version))
     if options.mode is Mode.STRICT:
-        found.check()
-    return found.converted(raw)
+        conversion.check()
+    return conversion.run(raw)
 
 
-class _Packet:
-    """What the adapter sees in a packet. A wrong-typed field is absent; an empty string is not."""
+class _PacketConversion:
+    """Converts one packet. A field of a wrong type counts as absent; an empty string does not."""
 
     def __init__(self, packet: Mapping[str, Any], version: str) -> None:
         self.packet = packet
@@ -113,7 +116,7 @@ class _Packet:
         if self.mapped == "artifact.shared" and "id" not in self.artifact:
             raise measurement("missing required field: artifact.id")
 
-    def converted(self, raw: Raw) -> Batch:
+    def run(self, raw: Raw) -> Batch:
         kind = self.mapped or GENERIC
         handoff = handoff_of(PREFIX + kind, self.task, self.message)
         self._substitute(self.agent, "agent")
@@ -129,9 +132,9 @@ class _Packet:
         event = self._event(kind, self._payload(handoff, unmapped))
         return Batch(event, unmapped, self.notes, raw)
 
-    def _substitute(self, found: dict[str, Any], name: str) -> None:
-        if "id" not in found:
-            found["id"] = f"unknown-{name}"
+    def _substitute(self, fields: dict[str, Any], name: str) -> None:
+        if "id" not in fields:
+            fields["id"] = f"unknown-{name}"
             self.notes.append(f"missing {name}.id -> substituted unknown-{name}")
 
     def _payload(self, handoff: dict[str, Any], unmapped: int) -> dict[str, Any]:
@@ -148,11 +151,11 @@ class _Packet:
         capabilities = _member(self.packet, "agent", "capabilities")
         if isinstance(capabilities, list):
             payload["agent"]["capabilities"] = sorted(item for item in capabilities if isinstance(item, str))
-        for name, found in (("task", self.task), ("artifact", self.artifact), ("message", self.message)):
-            if "id" in found:
-                payload[name] = found
+        for name, fields in (("task", self.task), ("artifact", self.artifact), ("message", self.message)):
+            if "id" in fields:
+                payload[name] = fields
         if "attributes" in self.packet:
-            payload["attributes"] = normalized(self.packet["attributes"])
+            payload["attributes"] = normalize(self.packet["attributes"])
         payload["discovery"] = discovery_of(self.packet.get("attributes"))
         payload["handoff"] = handoff
         payload["unmapped_fields_count"] = unmapped
@@ -182,8 +185,8 @@ class _Packet:
         }
 
     def _strings(self, name: str, *fields: str) -> dict[str, Any]:
-        found = {field: _member(self.packet, name, field) for field in fields}
-        return {field: value for field, value in found.items() if isinstance(value, str)}
+        values = {field: _member(self.packet, name, field) for field in fields}
+        return {field: value for field, value in values.items() if isinstance(value, str)}
 
 
 def _member(packet: Mapping[str, Any], name: str, field: str) -> Any:
@@ -191,7 +194,7 @@ def _member(packet: Mapping[str, Any], name: str, field: str) -> Any:
     return inner.get(field) if isinstance(inner, dict) else None
 
 
-def _supported(packet: Mapping[str, Any], hint: str | None) -> str:
+def _supported_version(packet: Mapping[str, Any], hint: str | None) -> str:
     given = packet.get("version")
     version = given if isinstance(given, str) else hint
     if version is None:

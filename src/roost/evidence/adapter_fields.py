@@ -1,4 +1,4 @@
-"""The parts of the profile v1 that are computed from one field each, and its digests."""
+"""The parts of the profile v1 that depend on one field each, and its digests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _visible(attributes: Any, name: str) -> bool:
 
 
 def handoff_of(event_type: str, task: Mapping[str, str], message: Mapping[str, str]) -> dict[str, Any]:
-    """From typed fields only, before any of them is substituted."""
+    """Return the handoff claim. It depends on typed fields only, before any of them is substituted."""
     if event_type != "assay.adapter.a2a.task.requested" or task.get("kind") != "delegation":
         return dict(NO_HANDOFF)
     return {
@@ -47,19 +47,19 @@ def handoff_of(event_type: str, task: Mapping[str, str], message: Mapping[str, s
     }
 
 
-def normalized(value: Any) -> Any:
-    """Names sorted; lists of nothing but strings sorted, too."""
+def normalize(value: Any) -> Any:
+    """Sort the names of objects, and lists that contain only strings."""
     if isinstance(value, dict):
-        return {key: normalized(value[key]) for key in sorted(value)}
+        return {key: normalize(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         if all(isinstance(item, str) for item in value):
             return sorted(value)
-        return [normalized(item) for item in value]
+        return [normalize(item) for item in value]
     return value
 
 
 def rfc3339_utc(value: Any) -> str | None:
-    """A time as the adapter writes it: UTC, with as many digits of a second as are needed, by threes."""
+    """Write a time as the adapter does: in UTC, with 0, 3, 6 or 9 fractional digits, as few as it needs."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -79,7 +79,7 @@ def rfc3339_utc(value: Any) -> str | None:
 
 
 def read_int(text: str) -> int | float:
-    """As the adapter's parser reads it: what 64 bits do not hold is a double, and so is -0."""
+    """Read an integer as the adapter's parser does: a value beyond 64 bits becomes a double, and so does -0."""
     if len(text) > 400:
         return read_float(text)
     value = int(text)
@@ -94,7 +94,7 @@ def read_float(text: str) -> float:
 
 
 def compact(value: Any) -> bytes:
-    """The adapter's canonical bytes: names sorted, no blanks, UTF-8 as it is."""
+    """Return the adapter's canonical bytes: names sorted, no white space, UTF-8 unescaped."""
     return _compact(value).encode()
 
 
@@ -103,7 +103,7 @@ def adapter_digest(value: Any) -> str:
 
 
 def content_hash(event: Mapping[str, Any]) -> str:
-    """Of an event of either profile, as plain JSON. NotCanonical if it holds integers that RFC 8785 cannot write."""
+    """Hash an event of either profile. Raises NotCanonical if it has integers that RFC 8785 cannot write."""
     return "sha256:" + sha256(jcs({name: event[name] for name in _HASHED if name in event})).hexdigest()
 
 
@@ -120,7 +120,7 @@ def _compact(value: Any) -> str:
 
 
 def _double(value: float) -> str:
-    """The shortest digits, with an exponent from 1e16 on and below 1e-5."""
+    """Write the shortest digits that read back, with an exponent from 1e16 on and below 1e-5."""
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     minus, text = "-" if sign else "", "".join(map(str, digits))

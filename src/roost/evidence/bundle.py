@@ -1,17 +1,17 @@
-"""The form of a bundle: a tar.gz that is the same bytes whoever makes it of the same records, with the same keys.
+"""The format of a bundle: a tar.gz file. The same records and keys give the same bytes.
 
-    manifest.json         what the other members are, by digest; canonical JSON
-    manifest.json.sig     a detached JWS over it
+    manifest.json         the other members with their digests; canonical JSON
+    manifest.json.sig     a detached JWS over the manifest
     keys/jwks.json        the keys of that signature and of the checkpoints
     cards/{agent}.json    the signed cards
-    checkpoints.ndjson    from the first that has a task of the bundle, or was asked for, to the newest
-    proofs.ndjson         that a task is in a checkpoint: its leaf, and the path to the root
-    tombstones.ndjson     what is left of pruned tasks
-    tasks.ndjson          each task: whose it is, how many entries it has, and its head
-    events.ndjson         each entry: its place in the chain, its bytes, and the event; task by task
+    checkpoints.ndjson    the checkpoints from the first that a proof or the selection names, to the newest
+    proofs.ndjson         the proof that a task is in a checkpoint: its leaf, and the path to the root
+    tombstones.ndjson     the records that remain of pruned tasks
+    tasks.ndjson          each task: its scope, the number of its entries, and its head
+    events.ndjson         each entry: its position in the chain, its bytes, and the event; task by task
     raw/{sha256}          the bytes of an entry that is too long for a line
 
-Members come in this order. Nothing in the tar is left to choice: see `header`.
+The members have this order. Every field of the tar headers is fixed: see `header`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tarfile
 from hashlib import sha256
 from itertools import accumulate
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 FORMAT = "roost-evidence-1"
 PROFILE = "v2"
@@ -39,17 +39,17 @@ MAX_MANIFEST = 8 << 20
 BLOCK = 512
 END = bytes(2 * BLOCK)
 GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-"""No name, no time, no system: what gzip says beside the data."""
+"""The gzip header, without a name, a time or an operating system."""
 
 
 class BundleLimits(Struct, frozen=True):
-    """What a bundle may be without being asked for more."""
+    """Default limits of a bundle."""
 
     size: int = 100 << 20
-    """Bytes, compressed."""
+    """Compressed bytes."""
     events: int = 100_000
     ratio: int = 250
-    """Bytes out of one byte in."""
+    """Uncompressed bytes for each compressed byte."""
 
 
 class BundleMember(Struct):
@@ -60,7 +60,7 @@ class BundleMember(Struct):
 
 class Roots(Struct):
     run_root: str
-    """`sha256:` and the digest of all content hashes in the order of the events, each with a line end."""
+    """`sha256:` and the digest over all content hashes in the order of the events, each followed by a line end."""
     heads: str
     """The root of the Merkle tree (RFC 9162) over the lines of tasks.ndjson."""
 
@@ -73,8 +73,8 @@ class Counts(Struct):
     raw: int = 0
     tasks: int = 0
     tombstones: int = 0
-    untold: int = 0
-    """Entries without an event: they are not as a host writes them."""
+    without_event: int = field(default=0, name="untold")
+    """Entries without an event, because no host writes such entries."""
 
 
 class Producer(Struct):
@@ -87,9 +87,9 @@ class Manifest(Struct, forbid_unknown_fields=True):
     profile: str
     producer: Producer
     signer: str
-    """Thumbprint (RFC 7638) of the key that signs this."""
+    """Thumbprint (RFC 7638) of the key that signs the manifest."""
     redacted: list[str]
-    """What is left out, with a digest in its place."""
+    """The fields that are omitted or replaced by a digest."""
     roots: Roots
     counts: Counts
     members: list[BundleMember]
@@ -98,30 +98,30 @@ class Manifest(Struct, forbid_unknown_fields=True):
 REDACTED = ["events.event.data", "events.raw", "tasks.owner", "tasks.tenant", "tombstones.owner", "tombstones.tenant"]
 
 
-_PLACES = (MANIFEST, SIGNATURE, KEYS, "cards", *LINES, "raw")
+_MEMBER_ORDER = (MANIFEST, SIGNATURE, KEYS, "cards", *LINES, "raw")
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_NESTING = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 
 def known(name: str) -> bool:
-    return name in _PLACES or bool(CARD.fullmatch(name) or RAW.fullmatch(name))
+    return name in _MEMBER_ORDER or bool(CARD.fullmatch(name) or RAW.fullmatch(name))
 
 
 def order(name: str) -> tuple[int, str]:
-    """Where a member that is known comes."""
-    return _PLACES.index(name if name in _PLACES else name.partition("/")[0]), name
+    """Return the sort key of a known member."""
+    return _MEMBER_ORDER.index(name if name in _MEMBER_ORDER else name.partition("/")[0]), name
 
 
 def card_name(agent: str) -> str:
-    """A tar has no room for the longest ids."""
+    """Return the member name of a card. A tar header is too short for the longest agent ids."""
     return f"cards/{agent if len(agent) <= 80 else sha256(agent.encode()).hexdigest()}.json"
 
 
 def header(name: str, size: int) -> bytes:
-    """The 512 bytes before a member: a plain file of nobody's, from 1970."""
-    about = tarfile.TarInfo(name)
-    about.size, about.mode = size, 0o644
-    return about.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
+    """Return the 512 bytes before a member: a regular file without an owner, dated 1970."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    return info.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
 
 
 def padding(size: int) -> bytes:
@@ -129,8 +129,8 @@ def padding(size: int) -> bytes:
 
 
 def too_deep(data: bytes) -> bool:
-    """Nested deeper than MAX_DEPTH."""
+    """Return whether JSON is nested deeper than MAX_DEPTH."""
     if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return False
-    steps = (_STEPS.get(byte, 0) for byte in _STRINGS.sub(b"", data))
-    return max(accumulate(steps), default=0) > MAX_DEPTH
+    changes = (_NESTING.get(byte, 0) for byte in _STRINGS.sub(b"", data))
+    return max(accumulate(changes), default=0) > MAX_DEPTH

@@ -1,6 +1,6 @@
-"""What an event says about its input beside the content: references, handoff, discovery, signature.
+"""Claims that an event makes about its input beside the content: references, handoff, discovery, signature.
 
-All of it is visibility: what could be seen in one document, and nothing about what it led to.
+All claims are about visibility: what one document shows, and nothing about what it led to.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 PLACEHOLDERS = frozenset(("unknown-agent", "unknown-task", "unknown-artifact", "unknown-message"))
-"""What lenient adapters write where an id is missing: no reference, whoever wrote it."""
+"""Ids that lenient adapters write where an id is missing. They refer to nothing, whoever wrote them."""
 
 DELEGATION = ("urn:roost:a2a:delegation:v1", "delegation")
-"""The members of a message's metadata that tell of a delegation."""
+"""Names in a message's metadata that hold delegation metadata."""
 
 NO_HANDOFF: dict[str, Any] = {
     "visible": False,
@@ -40,15 +40,15 @@ def is_reference(value: Any) -> bool:
 
 
 def reference(value: str, *, synthetic: bool = False) -> dict[str, Any]:
-    """An id, whether it names something that is visible upstream, and whether it was put there by us."""
+    """Return an id with two flags: whether it refers to something visible upstream, and whether we made it up."""
     return {"id": value, "visible": not synthetic and is_reference(value), "synthetic": synthetic}
 
 
-def handoff(message: Mapping[str, Any], around: Any = None) -> dict[str, Any]:
-    """Of a message in A2A 1.0 form; `around` is the metadata of the request that carried it.
+def handoff(message: Mapping[str, Any], request_metadata: Any = None) -> dict[str, Any]:
+    """Return the handoff claim for a message in A2A 1.0 form; `request_metadata` is that of the enclosing request.
 
-    Visible where the message names other tasks in referenceTaskIds, or where it or its request has delegation
-    metadata.
+    A handoff is visible if the message names other tasks in referenceTaskIds, or if the message or its request has
+    delegation metadata.
     """
     listed = message.get("referenceTaskIds")
     others = (
@@ -56,13 +56,17 @@ def handoff(message: Mapping[str, Any], around: Any = None) -> dict[str, Any]:
         if isinstance(listed, list)
         else []
     )
-    found = [told for told in (_delegation(message.get("metadata")), _delegation(around)) if told is not None]
-    if not others and not found:
+    delegations = [
+        delegation
+        for delegation in (_delegation(message.get("metadata")), _delegation(request_metadata))
+        if delegation is not None
+    ]
+    if not others and not delegations:
         return NO_HANDOFF
     return {
         "visible": True,
         "source_kind": "reference_task_ids" if others else "delegation_metadata",
-        "task_ref_visible": bool(others) or any(is_reference(told.get("taskId")) for told in found),
+        "task_ref_visible": bool(others) or any(is_reference(found.get("taskId")) for found in delegations),
         "message_ref_visible": is_reference(message.get("messageId")),
     }
 

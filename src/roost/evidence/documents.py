@@ -1,44 +1,32 @@
-"""Which document of A2A a value is, of which version, and how it is mapped."""
+"""Recognises which A2A document a JSON value is, determines its version, and selects the schema that maps it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from roost.evidence import shapes_03 as v03
-from roost.evidence.numbers import Numeral
-from roost.evidence.pointers import NamedPointers, Place, below
+from roost.evidence import schemas_03 as v03
+from roost.evidence.json_input import LargeNumber
+from roost.evidence.pointers import JsonPath, NamedPointers, child
 from roost.evidence.schema import (
     ABSENT,
     NOTHING,
     NUMBER,
     TEXT,
-    Free,
-    Many,
+    AnySchema,
+    ListSchema,
     MemberSchema,
-    Node,
     ObjectSchema,
+    Schema,
     ValueSchema,
-    node_of,
-    shape,
+    object_schema,
+    schema_of,
 )
 from roost.protocol import types as v10
+from roost.protocol.operations import BY_NAME
 
 V03, V10 = "0.3", "1.0"
 
-METHODS_10: dict[str, Any] = {
-    "SendMessage": v10.SendMessageRequest,
-    "SendStreamingMessage": v10.SendMessageRequest,
-    "GetTask": v10.GetTaskRequest,
-    "ListTasks": v10.ListTasksRequest,
-    "CancelTask": v10.CancelTaskRequest,
-    "SubscribeToTask": v10.SubscribeToTaskRequest,
-    "CreateTaskPushNotificationConfig": v10.TaskPushNotificationConfig,
-    "GetTaskPushNotificationConfig": v10.GetTaskPushNotificationConfigRequest,
-    "ListTaskPushNotificationConfigs": v10.ListTaskPushNotificationConfigsRequest,
-    "DeleteTaskPushNotificationConfig": v10.DeleteTaskPushNotificationConfigRequest,
-    "GetExtendedAgentCard": v10.GetExtendedAgentCardRequest,
-}
 MEMBERS = {
     "task": "task",
     "message": "message",
@@ -47,20 +35,21 @@ MEMBERS = {
     "artifactUpdate": "artifactUpdate",
     "artifact_update": "artifactUpdate",
 }
-"""Of a StreamResponse."""
+"""The members of a StreamResponse, in both spellings."""
 KINDS_03 = {
     "message": "message",
     "task": "task",
     "status-update": "statusUpdate",
     "artifact-update": "artifactUpdate",
 }
-NODES: dict[tuple[str, str], Node] = {
-    (V10, "message"): node_of(v10.Message),
-    (V10, "task"): node_of(v10.Task),
-    (V10, "statusUpdate"): node_of(v10.TaskStatusUpdateEvent),
-    (V10, "artifactUpdate"): node_of(v10.TaskArtifactUpdateEvent),
-    (V10, "card"): node_of(v10.AgentCard),
-    (V10, "send"): node_of(v10.SendMessageRequest),
+"""The member of a StreamResponse for each `kind` of A2A 0.3."""
+SCHEMAS: dict[tuple[str, str], Schema] = {
+    (V10, "message"): schema_of(v10.Message),
+    (V10, "task"): schema_of(v10.Task),
+    (V10, "statusUpdate"): schema_of(v10.TaskStatusUpdateEvent),
+    (V10, "artifactUpdate"): schema_of(v10.TaskArtifactUpdateEvent),
+    (V10, "card"): schema_of(v10.AgentCard),
+    (V10, "send"): schema_of(v10.SendMessageRequest),
     (V03, "message"): v03.MESSAGE,
     (V03, "task"): v03.TASK,
     (V03, "statusUpdate"): v03.STATUS_UPDATE,
@@ -69,161 +58,178 @@ NODES: dict[tuple[str, str], Node] = {
     (V03, "send"): v03.SEND,
 }
 UNKNOWN = "unknown"
-"""A version that does not matter: the document is the same in all."""
+"""The version of a document that has the same form in all versions."""
 
 _SEND_MEMBERS = ("configuration", "metadata", "tenant")
-_DASHED = {member: kind for kind, member in KINDS_03.items()}
-_HEAD = shape(jsonrpc=TEXT, id=ValueSchema((str, int, float, Numeral)), method=TEXT)
-_ERROR = shape(code=NUMBER, message=TEXT, status=TEXT, data=Free(), details=Free())
+_KIND_OF_MEMBER = {member: kind for kind, member in KINDS_03.items()}
+_ENVELOPE = object_schema(jsonrpc=TEXT, id=ValueSchema((str, int, float, LargeNumber)), method=TEXT)
+_ERROR = object_schema(code=NUMBER, message=TEXT, status=TEXT, data=AnySchema(), details=AnySchema())
 
 
 class Document(NamedTuple):
     name: str
     version: str | None
-    """None where it matters and the document does not tell."""
-    node: Callable[[str], Node]
-    """By version: takes the whole input and gives the content."""
+    """None if the version matters and the document does not show it."""
+    schema: Callable[[str], Schema]
+    """Returns the schema for a version. It maps the whole input to the content."""
     card: Any = None
-    """The card in the input, as it is there."""
+    """The agent card in the input, unchanged."""
     extended: bool = False
-    """It is the answer of the operation that gives extended cards."""
-    needs: str = ""
-    """The member that it is about."""
-    task: str = ""
-    """Of a request about a task: the parameter that is its id."""
+    """Whether the document is the response of the operation that returns extended cards."""
+    required: str = ""
+    """The member that the document must have."""
+    task_field: str = ""
+    """The field that holds the task id, in a request about a task."""
     members: tuple[str, ...] = ()
-    """Of a StreamResponse: which it has. One is right."""
+    """The members that a StreamResponse has. Exactly one is valid."""
 
 
-class NamedValue(NamedTuple):
-    """A value that has a name of its own in the content."""
+class NamedSchema(NamedTuple):
+    """Puts a value under a name in the content."""
 
     name: str
-    node: Node
+    schema: Schema
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        taken = self.node.take(value, at, unmapped)
-        return {} if taken is ABSENT else {self.name: taken}
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        mapped = self.schema.apply(value, at, unmapped)
+        return {} if mapped is ABSENT else {self.name: mapped}
 
 
-class Rpc(NamedTuple):
-    """A JSON-RPC envelope around one member."""
+class RpcSchema(NamedTuple):
+    """Maps a JSON-RPC envelope around one member."""
 
     member: str
-    node: Node
+    schema: Schema
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        head = {name: item for name, item in value.items() if name in _HEAD.members}
-        content = {"rpc": _HEAD.take(head, at, unmapped)}
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        envelope = {name: item for name, item in value.items() if name in _ENVELOPE.members}
+        content = {"rpc": _ENVELOPE.apply(envelope, at, unmapped)}
         for name, item in value.items():
             if name == self.member:
-                content |= self.node.take(item, below(at, name), unmapped)
-            elif name not in head:
-                NOTHING.take(item, below(at, name), unmapped)
+                content |= self.schema.apply(item, child(at, name), unmapped)
+            elif name not in envelope:
+                NOTHING.apply(item, child(at, name), unmapped)
         return content
 
 
-def recognized(value: Any) -> Document | None:
-    """None for what is no document of A2A."""
+def recognize(value: Any) -> Document | None:
+    """Return None if the value is not an A2A document."""
     if not isinstance(value, dict):
         return None
     if "jsonrpc" not in value:
-        return _plain(value)
+        return _without_envelope(value)
     if "method" in value:
         return _request(value["method"])
     if isinstance(value.get("error"), dict):
-        return Document("jsonrpc-response", UNKNOWN, lambda _: Rpc("error", NamedValue("error", _ERROR)))
+        return Document("jsonrpc-response", UNKNOWN, lambda _: RpcSchema("error", NamedSchema("error", _ERROR)))
     return _response(value["result"]) if "result" in value else None
 
 
-def _plain(value: Mapping[str, Any]) -> Document | None:
-    member = KINDS_03.get(value["kind"]) if isinstance(value.get("kind"), str) else _bare(value)
+def _without_envelope(value: Mapping[str, Any]) -> Document | None:
+    member = KINDS_03.get(value["kind"]) if isinstance(value.get("kind"), str) else _bare_member(value)
     if member is not None:
         return Document(
-            _DASHED[member], _told(member, value), lambda v: NamedValue(member, NODES[v, member]), needs=member
+            _KIND_OF_MEMBER[member],
+            _version_of(member, value),
+            lambda v: NamedSchema(member, SCHEMAS[v, member]),
+            required=member,
         )
     wrapped = next((name for name in value if name in MEMBERS and isinstance(value[name], dict)), None)
     if wrapped is not None:
         return _wrapped(MEMBERS[wrapped], value, value[wrapped])
     if isinstance(value.get("error"), dict):
-        return Document("error", UNKNOWN, lambda _: shape(error=_ERROR))
+        return Document("error", UNKNOWN, lambda _: object_schema(error=_ERROR))
     if _is_card(value):
         version = V10 if "supportedInterfaces" in value or "supported_interfaces" in value else V03
-        return Document("agent-card", version, lambda v: NamedValue("card", NODES[v, "card"]), card=value)
+        return Document("agent-card", version, lambda v: NamedSchema("card", SCHEMAS[v, "card"]), card=value)
     if isinstance(value.get("tasks"), list):
-        return Document("task-list", V10, lambda _: NamedValue("list", node_of(v10.ListTasksResponse)))
-    push = _push(value)
-    return push and Document("push-config", push[0], lambda _: NamedValue("pushConfig", push[1]), task="taskId")
+        return Document("task-list", V10, lambda _: NamedSchema("list", schema_of(v10.ListTasksResponse)))
+    push = _push_config(value)
+    return push and Document("push-config", push[0], lambda _: NamedSchema("pushConfig", push[1]), task_field="taskId")
 
 
 def _wrapped(member: str, value: Mapping[str, Any], inner: Mapping[str, Any]) -> Document:
-    """A StreamResponse, or a request to send a message."""
-    version = _told(member, inner)
+    """Return a StreamResponse, or a request to send a message."""
+    version = _version_of(member, inner)
     by_user = inner.get("role") in ("user", "ROLE_USER")
     if member == "message" and (by_user or any(name in value for name in _SEND_MEMBERS)):
-        return Document("send-request", version, lambda v: NamedValue("request", NODES[v, "send"]), needs="message")
+        return Document(
+            "send-request", version, lambda v: NamedSchema("request", SCHEMAS[v, "send"]), required="message"
+        )
     members = MEMBERS.items()
     return Document(
         "stream-response",
         version,
-        lambda v: ObjectSchema({name: MemberSchema(kept, NODES[v, kept]) for name, kept in members}),
-        members=tuple(sorted({kept for name, kept in members if value.get(name) is not None})),
+        lambda v: ObjectSchema({name: MemberSchema(target, SCHEMAS[v, target]) for name, target in members}),
+        members=tuple(sorted({target for name, target in members if value.get(name) is not None})),
     )
 
 
 def _request(method: Any) -> Document | None:
-    if not isinstance(method, str) or not (method in v03.METHODS or method in METHODS_10):
+    params: Schema
+    if not isinstance(method, str):
         return None
-    version = V03 if method in v03.METHODS else V10
-    params = v03.METHODS[method] if version == V03 else node_of(METHODS_10[method])
+    if method in v03.METHODS:
+        version, params = V03, v03.METHODS[method]
+    elif method in BY_NAME:
+        request: Any = BY_NAME[method].request
+        version, params = V10, schema_of(request)
+    else:
+        return None
     assert isinstance(params, ObjectSchema)
-    task = next((name for name in ("taskId", "id") if name in params.members), "")
-    needs = "message" if params in (NODES[V03, "send"], NODES[V10, "send"]) else ""
+    task_field = next((name for name in ("taskId", "id") if name in params.members), "")
+    required = "message" if params in (SCHEMAS[V03, "send"], SCHEMAS[V10, "send"]) else ""
     return Document(
-        "jsonrpc-request", version, lambda _: Rpc("params", NamedValue("request", params)), needs=needs, task=task
+        "jsonrpc-request",
+        version,
+        lambda _: RpcSchema("params", NamedSchema("request", params)),
+        required=required,
+        task_field=task_field,
     )
 
 
 def _response(result: Any) -> Document | None:
-    inner = _plain(result) if isinstance(result, dict) else None
+    inner = _without_envelope(result) if isinstance(result, dict) else None
     if inner is not None and inner.name not in ("error", "send-request", "push-config"):
-        node = inner.node
+        schema = inner.schema
         card = inner.card
         return Document(
             "jsonrpc-response",
             inner.version,
-            lambda v: Rpc("result", node(v)),
+            lambda v: RpcSchema("result", schema(v)),
             card=card,
             extended=card is not None,
             members=inner.members,
         )
-    kept = _other_result(result)
-    return kept and Document("jsonrpc-response", kept[0], lambda _: Rpc("result", NamedValue("result", kept[1])))
+    other = _other_result(result)
+    return other and Document(
+        "jsonrpc-response", other[0], lambda _: RpcSchema("result", NamedSchema("result", other[1]))
+    )
 
 
-def _other_result(result: Any) -> tuple[str, Node] | None:
+def _other_result(result: Any) -> tuple[str, Schema] | None:
     if result is None or result == {}:
-        return UNKNOWN, Free()
-    if isinstance(result, list) and all(isinstance(one, dict) and "pushNotificationConfig" in one for one in result):
-        return V03, Many(v03.PUSH)
+        return UNKNOWN, AnySchema()
+    if isinstance(result, list) and all(isinstance(item, dict) and "pushNotificationConfig" in item for item in result):
+        return V03, ListSchema(v03.PUSH)
     if not isinstance(result, dict):
         return None
-    return _push(result) or ((V10, node_of(v10.TaskPushNotificationConfig)) if "url" in result else None)
+    return _push_config(result) or ((V10, schema_of(v10.TaskPushNotificationConfig)) if "url" in result else None)
 
 
-def _push(value: Mapping[str, Any]) -> tuple[str, Node] | None:
-    """The configuration of a webhook, or a list of them. One that is to be made may be no more than a URL."""
+def _push_config(value: Mapping[str, Any]) -> tuple[str, Schema] | None:
+    """Recognise the configuration of a webhook, or a list of them. A new configuration may consist of a URL alone."""
     if "pushNotificationConfig" in value:
         return V03, v03.PUSH
     if isinstance(value.get("configs"), list):
-        return V10, node_of(v10.ListTaskPushNotificationConfigsResponse)
-    told = any(name in value for name in ("taskId", "task_id", "token", "authentication"))
-    is_push = isinstance(value.get("url"), str) and (told or value.keys() <= {"id", "tenant", "url"})
-    return (V10, node_of(v10.TaskPushNotificationConfig)) if is_push else None
+        return V10, schema_of(v10.ListTaskPushNotificationConfigsResponse)
+    typical = any(name in value for name in ("taskId", "task_id", "token", "authentication"))
+    is_push = isinstance(value.get("url"), str) and (typical or value.keys() <= {"id", "tenant", "url"})
+    return (V10, schema_of(v10.TaskPushNotificationConfig)) if is_push else None
 
 
-def _bare(value: Mapping[str, Any]) -> str | None:
-    """A member of a StreamResponse without the wrapping."""
+def _bare_member(value: Mapping[str, Any]) -> str | None:
+    """Return the member of a StreamResponse that this value is, without the object around it."""
 
     def has(*names: str) -> bool:
         return any(name in value for name in names)
@@ -240,24 +246,24 @@ def _bare(value: Mapping[str, Any]) -> str | None:
 
 
 def _is_card(value: Mapping[str, Any]) -> bool:
-    marks = ("supportedInterfaces", "supported_interfaces", "skills", "capabilities", "protocolVersion")
-    return "name" in value and any(name in value for name in marks)
+    typical = ("supportedInterfaces", "supported_interfaces", "skills", "capabilities", "protocolVersion")
+    return "name" in value and any(name in value for name in typical)
 
 
-def _told(member: str, value: Mapping[str, Any]) -> str | None:
-    """The version, by the words that only one of them has."""
-    if value.get("kind") == _DASHED[member]:
+def _version_of(member: str, value: Mapping[str, Any]) -> str | None:
+    """Determine the version by names and values that only one version has. None if there are none."""
+    if value.get("kind") == _KIND_OF_MEMBER[member]:
         return V03
     status = value.get("status")
-    said = value.get("role") if member == "message" else status.get("state") if isinstance(status, dict) else None
-    if isinstance(said, str):
-        if said in v03.ROLES or said in v03.STATES:
+    enum = value.get("role") if member == "message" else status.get("state") if isinstance(status, dict) else None
+    if isinstance(enum, str):
+        if enum in v03.ROLES or enum in v03.STATES:
             return V03
-        if said.startswith(("ROLE_", "TASK_STATE_")):
+        if enum.startswith(("ROLE_", "TASK_STATE_")):
             return V10
     artifact = value.get("artifact")
     parts = artifact.get("parts") if isinstance(artifact, dict) else value.get("parts")
-    found = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    if any("kind" in part for part in found):
+    objects = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    if any("kind" in part for part in objects):
         return V03
-    return V10 if found else None
+    return V10 if objects else None

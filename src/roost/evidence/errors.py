@@ -1,4 +1,4 @@
-"""What can go wrong with evidence, in the adapter's own words: a kind and a message."""
+"""Errors of the conversion to events. Each has a kind and a message, as in Assay's adapter."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import enum
 
 class ErrorKind(enum.StrEnum):
     MEASUREMENT = "measurement"
-    """The input cannot be read, or lacks what it must have."""
+    """The input cannot be read, or a required field is missing."""
     INFRASTRUCTURE = "infrastructure"
-    """The input could not be kept."""
+    """The input could not be stored."""
     UNSUPPORTED_VERSION = "unsupported_protocol_version"
     LOSSINESS = "strict_lossiness_violation"
-    """In strict mode: it could only be told with a loss."""
+    """In strict mode: the conversion would lose information."""
 
 
 class EvidenceError(Exception):
@@ -23,6 +23,13 @@ class EvidenceError(Exception):
 
     def plain(self) -> dict[str, str]:
         return {"kind": self.kind.value, "message": self.message}
+
+
+class InputLimitReached(EvidenceError):
+    """The converter takes no more documents, because the input as a whole exceeds a limit."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorKind.MEASUREMENT, message)
 
 
 def measurement(message: str) -> EvidenceError:

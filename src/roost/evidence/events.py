@@ -1,10 +1,10 @@
-"""Events of the profile v2: a CloudEvents 1.0 envelope around canonical data, and the journal told in such events.
+"""Events of the profile v2: a CloudEvents 1.0 envelope around canonical data. Builds them from journal entries, too.
 
-    Event.data    canonical bytes (RFC 8785) of what happened: content in A2A 1.0 form, references, claims,
-                  what was not mapped, what was put there by us, and the digest of the raw input
-    Event.line()  canonical bytes of the whole event: one line of events.ndjson
+    EvidenceEvent.data    canonical bytes (RFC 8785) of what happened: content in A2A 1.0 form, references, claims,
+                          what was not mapped, what we added, and the digest of the raw input
+    EvidenceEvent.line()  canonical bytes of the whole event: one line of events.ndjson
 
-The content hash is over specversion, type, datacontenttype, subject and data, as in the adapter's own profile.
+The content hash covers specversion, type, datacontenttype, subject and data, as in the adapter's own profile.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from roost._version import VERSION
 from roost.engine.ports import NewTask
 from roost.evidence.claims import NO_DISCOVERY, NO_HANDOFF, NO_SIGNATURE, Claims, handoff, reference
 from roost.evidence.errors import measurement
-from roost.evidence.numbers import mended
+from roost.evidence.json_input import large_numbers_as_text
 from roost.evidence.pointers import NamedPointers
+from roost.evidence.raw import Raw
 from roost.protocol import entries as kinds
 from roost.protocol.canonical import NotCanonical, jcs, read_json
 from roost.protocol.codec import encode
@@ -34,12 +35,12 @@ from roost.protocol.entries import Entry
 SOURCE = "urn:roost:evidence:v2"
 PRODUCER = "roost"
 TYPE = "roost.a2a.v2."
-JSON = "application/json"
 
 Canonical = Callable[[Any], bytes]
+"""Writes a JSON value as RFC 8785 demands, and raises NotCanonical for a value that has no such form."""
 
-LONGEST_ID = 256
-"""Characters of an upstream id in a run id; a longer one goes in as its digest."""
+MAX_ID = 256
+"""Characters of an upstream id in a run id. A longer id is replaced by its digest."""
 
 _LONG_NUMBER = re.compile(rb"[:,\[]-?(?:\d{16}|\d[\d.]*e\+)")
 """What may be a number from 2**53 on, or something in a string."""
@@ -55,20 +56,20 @@ NAMES = {
     kinds.REPLY: "reply",
 }
 _MEMBERS = {kinds.MESSAGE: "received", kinds.STEP: "step", kinds.ATTEMPT: "attempt", kinds.REPLY: "message"}
-"""What the record of an internal entry is called in the content; a wire entry is a StreamResponse and has its own."""
+"""The name of an internal entry's record in the content. A wire entry is a StreamResponse, which has its own names."""
 
 
 class EvidenceEvent(NamedTuple):
     type: str
     subject: str
     run: str
-    """Without a colon, so that `id` can be taken apart."""
+    """The run id. It contains no colon, so that `id` can be split."""
     seq: int
-    """From 0, without gaps, in each run."""
+    """The position in the run, from 0 without gaps."""
     time: str | None
-    """RFC 3339; None where the input tells none."""
+    """RFC 3339. None if the input has no time."""
     data: bytes
-    """Canonical."""
+    """Canonical JSON."""
 
     @property
     def id(self) -> str:
@@ -79,86 +80,73 @@ class EvidenceEvent(NamedTuple):
         return "sha256:" + self._hash()
 
     def line(self) -> bytes:
-        """The event as canonical JSON, without a line end. Members are in the order of RFC 8785."""
-        run = word(self.run)
+        """Return the event as canonical JSON, without a line end. The members are in the order of RFC 8785."""
+        run = cached_json_string(self.run)
         return (
             b'{"assaycontenthash":"sha256:%b",%b"assayrunid":%b,"assayseq":%d,"data":%b,'
             b'"datacontenttype":"application/json","id":%b:%d",%b"subject":%b,%b"type":%b}'
         ) % (
             self._hash().encode(),
-            _PRODUCED,
+            _PRODUCER_MEMBERS,
             run,
             self.seq,
             self.data,
             run[:-1],
             self.seq,
-            _SOURCED,
-            word(self.subject),
-            b"" if self.time is None else b'"time":%b,' % text(self.time),
-            word(self.type),
+            _SOURCE_MEMBERS,
+            cached_json_string(self.subject),
+            b"" if self.time is None else b'"time":%b,' % json_string(self.time),
+            cached_json_string(self.type),
         )
 
     def _hash(self) -> str:
         hashed = b'{"data":%b,"datacontenttype":"application/json","specversion":"1.0","subject":%b,"type":%b}'
-        return sha256(hashed % (self.data, word(self.subject), word(self.type))).hexdigest()
-
-
-class Raw(NamedTuple):
-    """The input's bytes, by digest."""
-
-    sha256: str
-    """Bare hex."""
-    size_bytes: int
-    media_type: str
-
-
-def raw_of(payload: bytes, media_type: str = JSON) -> Raw:
-    return Raw(sha256(payload).hexdigest(), len(payload), media_type)
+        return sha256(hashed % (self.data, cached_json_string(self.subject), cached_json_string(self.type))).hexdigest()
 
 
 def run_id(kind: str, value: str) -> str:
-    """`task-<id>` and the like: no colon, and no two ids alike."""
+    """Return `task-<id>` or the like. A run id contains no colon, and different ids have different run ids."""
     quoted = quote(value, safe="")
-    return f"{kind}-{quoted}" if len(quoted) <= LONGEST_ID else f"{kind}sha256-{sha256(value.encode()).hexdigest()}"
+    return f"{kind}-{quoted}" if len(quoted) <= MAX_ID else f"{kind}sha256-{sha256(value.encode()).hexdigest()}"
 
 
 class Data(NamedTuple):
-    """What an event's `data` says; `content` is the only part that may be large."""
+    """The parts of an event's `data`. Only `content` may be large."""
 
     document: str
     version: str
-    """Of A2A."""
+    """The version of A2A."""
     version_source: str
     refs: Mapping[str, Mapping[str, Any]]
     content: Any
     claims: Claims
     synthetic: NamedPointers
-    """What was put there by us."""
+    """Values of the event that the input does not have."""
     unmapped: NamedPointers
-    """What is in the input and not in the content."""
+    """Values of the input that the content does not have."""
     raw: Raw
 
     def canonical(self) -> bytes:
-        """RFC 8785, put together from parts in the order of their names.
+        """Return the data as RFC 8785 writes it, assembled from its parts in the order of their names.
 
-        Numbers from 2**53 on become text, and are named as synthetic.
+        Numbers from 2**53 on become text and are listed as synthetic.
         """
         content = _form(self.content, jcs, self.synthetic)
         return _DATA % (
             content,
-            _small(self.claims.discovery),
-            word(self.document),
+            _claim_json(self.claims.discovery),
+            cached_json_string(self.document),
             b"",
-            _small(self.claims.handoff),
-            word(self.version),
-            word(self.version_source),
-            word(self.raw.media_type),
+            _claim_json(self.claims.handoff),
+            cached_json_string(self.version),
+            cached_json_string(self.version_source),
+            cached_json_string(self.raw.media_type),
             self.raw.sha256.encode(),
             self.raw.size_bytes,
-            _refs(self.refs),
-            _small(self.claims.signature),
-            _named(self.synthetic),
-            _named(self.unmapped),
+            _refs_json(self.refs),
+            _claim_json(self.claims.signature),
+            _pointers_json(self.synthetic),
+            _pointers_json(self.unmapped),
         )
 
 
@@ -170,22 +158,22 @@ _DATA = (
 )
 
 
-def text(value: str) -> bytes:
-    """A string as RFC 8785 writes it."""
+def json_string(value: str) -> bytes:
+    """Return a string as RFC 8785 writes it."""
     return encode_basestring(value).encode()
 
 
-_word = lru_cache(1024)(text)
+_cached_json_string = lru_cache(1024)(json_string)
 
 
-def word(value: str) -> bytes:
-    """`text` of what comes again and again, if it is short."""
-    return _word(value) if len(value) <= LONGEST_ID else text(value)
+def cached_json_string(value: str) -> bytes:
+    """Return `json_string(value)`, from a cache if the value is short. Meant for values that recur."""
+    return _cached_json_string(value) if len(value) <= MAX_ID else json_string(value)
 
 
-def _small(value: Mapping[str, Any]) -> bytes:
-    """The usual claims are encoded once."""
-    return _usual.get(id(value)) or jcs(value)
+def _claim_json(value: Mapping[str, Any]) -> bytes:
+    """Encode a claim. The most common claims are encoded once, at import."""
+    return _common_claims.get(id(value)) or jcs(value)
 
 
 def _form(content: Any, canonical: Canonical, synthetic: NamedPointers) -> bytes:
@@ -194,105 +182,105 @@ def _form(content: Any, canonical: Canonical, synthetic: NamedPointers) -> bytes
         doubtful = _LONG_NUMBER.search(written) is not None
     except NotCanonical:
         doubtful = True
-    return canonical(mended(content, "/data/content", synthetic)) if doubtful else written
+    return canonical(large_numbers_as_text(content, "/data/content", synthetic)) if doubtful else written
 
 
-def _named(found: NamedPointers) -> bytes:
-    return jcs(found.plain()) if found.count else _NONE
+def _pointers_json(found: NamedPointers) -> bytes:
+    return jcs(found.plain()) if found.count else _NO_POINTERS
 
 
-def _ref(name: str, ref: Mapping[str, Any]) -> bytes:
+def _ref_json(name: str, ref: Mapping[str, Any]) -> bytes:
     return b'"%b":{"id":%b,"synthetic":%b,"visible":%b}' % (
         name.encode(),
-        word(ref["id"]),
+        cached_json_string(ref["id"]),
         _BOOL[ref["synthetic"]],
         _BOOL[ref["visible"]],
     )
 
 
-def _refs(refs: Mapping[str, Mapping[str, Any]]) -> bytes:
-    return b",".join(_ref(name, ref) for name, ref in sorted(refs.items()))
+def _refs_json(refs: Mapping[str, Mapping[str, Any]]) -> bytes:
+    return b",".join(_ref_json(name, ref) for name, ref in sorted(refs.items()))
 
 
 _BOOL = (b"false", b"true")
-_NONE = jcs(NamedPointers().plain())
-_PRODUCED = b'"assayproducer":%b,"assayproducerversion":%b,' % (text(PRODUCER), text(VERSION))
-_SOURCED = b'"source":%b,"specversion":"1.0",' % text(SOURCE)
-_usual = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNATURE)}
+_NO_POINTERS = jcs(NamedPointers().plain())
+_PRODUCER_MEMBERS = b'"assayproducer":%b,"assayproducerversion":%b,' % (json_string(PRODUCER), json_string(VERSION))
+_SOURCE_MEMBERS = b'"source":%b,"specversion":"1.0",' % json_string(SOURCE)
+_common_claims = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNATURE)}
 
 
 def journal_events(
     task: NewTask, entries: Iterable[Entry], first: int = 0, canonical: Canonical = jcs
 ) -> Iterator[EvidenceEvent]:
-    """Each entry of a task's journal as an event, in their order; holds one at a time.
+    """Yield an event for each entry of a task's journal, in order. Holds one event at a time.
 
-    `first` is the sequence number of the first of them: how many entries of the task were told before. `canonical`
-    writes RFC 8785, and raises NotCanonical for what has no such form.
-    EvidenceError for an entry that is not as a host writes it.
+    `first` is the position of the first entry: how many entries of the task precede it. Raises EvidenceError for an
+    entry that no host writes.
     """
-    teller = EventBuilder(task, canonical)
-    return (teller.event(entry, seq) for seq, entry in enumerate(entries, first))
+    builder = EventBuilder(task, canonical)
+    return (builder.event(entry, seq) for seq, entry in enumerate(entries, first))
 
 
 class EventBuilder:
-    """Tells the entries of one task: what they have in common is written once."""
+    """Builds the events of one task's entries. The parts that all of them share are encoded once."""
 
     def __init__(self, task: NewTask, canonical: Canonical = jcs) -> None:
         self.task = task
         self.canonical = canonical
         self.run = run_id("task", task.id)
-        self.agent = _ref("agent", reference(task.scope.agent))
-        self.context = _ref("context", reference(task.context_id))
-        self.named = _ref("task", reference(task.id))
+        self.agent_ref = _ref_json("agent", reference(task.scope.agent))
+        self.context_ref = _ref_json("context", reference(task.context_id))
+        self.task_ref = _ref_json("task", reference(task.id))
 
     def event(self, entry: Entry, seq: int) -> EvidenceEvent:
-        """`seq`: how many entries of the task were told before it."""
+        """`seq` is the position in the run: how many entries of the task precede this one."""
         task = self.task
         data = self._data(entry)
         return EvidenceEvent(TYPE + NAMES[entry.kind], task.id, self.run, seq, _entry_time(task, entry), data)
 
     def _data(self, entry: Entry) -> bytes:
         content = _content(self.task, entry)
-        told = NO_HANDOFF
-        refs: tuple[bytes, ...] = (self.agent, self.context, self.named)
+        claim = NO_HANDOFF
+        refs: tuple[bytes, ...] = (self.agent_ref, self.context_ref, self.task_ref)
         if entry.kind == kinds.ARTIFACT:
-            artifact = _ref("artifact", reference(content["artifactUpdate"]["artifact"]["artifactId"]))
-            refs = (self.agent, artifact, self.context, self.named)
+            artifact = _ref_json("artifact", reference(content["artifactUpdate"]["artifact"]["artifactId"]))
+            refs = (self.agent_ref, artifact, self.context_ref, self.task_ref)
         elif entry.kind in (kinds.MESSAGE, kinds.REPLY):
             record = content[_MEMBERS[entry.kind]]
             message = record["message"] if entry.kind == kinds.MESSAGE else record
-            told = handoff(message, record.get("metadata"))
-            refs = (self.agent, self.context, _ref("message", reference(message["messageId"])), self.named)
+            claim = handoff(message, record.get("metadata"))
+            message_ref = _ref_json("message", reference(message["messageId"]))
+            refs = (self.agent_ref, self.context_ref, message_ref, self.task_ref)
         synthetic = NamedPointers()
-        form = _form(content, self.canonical, synthetic)
-        where = b'"entry":{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d},' % (
+        written = _form(content, self.canonical, synthetic)
+        position = b'"entry":{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d},' % (
             entry.chain.hex().encode(),
-            word(entry.kind),
+            cached_json_string(entry.kind),
             entry.ordinal,
             entry.seq,
             entry.sub,
             entry.time,
         )
         return _DATA % (
-            form,
-            _small(NO_DISCOVERY),
+            written,
+            _claim_json(NO_DISCOVERY),
             b'"journal-entry"',
-            where,
-            _small(told),
+            position,
+            _claim_json(claim),
             b'"1.0"',
             b'"journal"',
             b'"application/json"',
             sha256(entry.data).hexdigest().encode(),
             len(entry.data),
             b",".join(refs),
-            _small(NO_SIGNATURE),
-            _named(synthetic),
-            _NONE,
+            _claim_json(NO_SIGNATURE),
+            _pointers_json(synthetic),
+            _NO_POINTERS,
         )
 
 
 def rfc3339(us: int) -> str:
-    """Microseconds since 1970."""
+    """Write a time that is given in microseconds since 1970."""
     second, rest = divmod(us, 1_000_000)
     return f"{_second(second)}.{rest:06d}Z"
 
@@ -301,10 +289,10 @@ def _entry_time(task: NewTask, entry: Entry) -> str:
     try:
         return rfc3339(entry.time)
     except OverflowError:
-        raise measurement(f"{_where(task, entry)}: {entry.time} is no time") from None
+        raise measurement(f"{_describe(task, entry)}: {entry.time} is not a valid time") from None
 
 
-def _where(task: NewTask, entry: Entry) -> str:
+def _describe(task: NewTask, entry: Entry) -> str:
     return f"task {task.id}, entry {entry.seq}.{entry.sub}"
 
 
@@ -314,22 +302,22 @@ def _second(second: int) -> str:
 
 
 def _content(task: NewTask, entry: Entry) -> dict[str, Any]:
-    where = _where(task, entry)
+    where = _describe(task, entry)
     if entry.kind not in NAMES:
         raise measurement(f"{where}: unknown kind {entry.kind!r}")
     try:
         value = msgspec.json.decode(entry.data)
-        if encode(value) != entry.data:  # not as a host writes it: perhaps a name is there twice
+        if encode(value) != entry.data:  # no host writes it so: perhaps a name occurs twice
             value = read_json(entry.data)
     except (msgspec.DecodeError, NotCanonical, UnicodeDecodeError, RecursionError) as error:
         raise measurement(f"{where}: {error}") from None
     content = {_MEMBERS[entry.kind]: value} if entry.kind in _MEMBERS else value
-    if not _fits(entry.kind, content):
-        raise measurement(f"{where}: it is not what an entry of kind {entry.kind!r} holds")
+    if not _has_expected_shape(entry.kind, content):
+        raise measurement(f"{where}: the content does not fit an entry of kind {entry.kind!r}")
     return content
 
 
-def _fits(kind: str, content: Any) -> bool:
+def _has_expected_shape(kind: str, content: Any) -> bool:
     try:
         match kind:
             case kinds.STATUS:

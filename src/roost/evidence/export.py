@@ -1,4 +1,4 @@
-"""Makes a bundle of tasks, in the room of a few entries whatever their number: a member is written to a file first."""
+"""Exports tasks as a bundle. The memory it needs does not depend on their number: members go to files first."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from roost.engine.ports import NewTask, Store, Tombstone
 from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits, Counts, Manifest, Producer, Roots
 from roost.evidence.bundle_canonical import canonical
-from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.errors import EvidenceError
-from roost.evidence.events import EventBuilder, EvidenceEvent, rfc3339, text, word
+from roost.evidence.events import EventBuilder, EvidenceEvent, cached_json_string, json_string, rfc3339
 from roost.evidence.export_parts import Parts
-from roost.evidence.export_proofs import MOST_PROVEN, LatestLeaves, proofs
-from roost.evidence.export_selection import Picking, Selection, check_since
+from roost.evidence.export_proofs import MAX_PROVEN, LatestLeaves, proofs
+from roost.evidence.export_selection import Selection, Selector, check_since
 from roost.evidence.keys import MANIFEST, signature
+from roost.evidence.merkle import MerkleTree
 from roost.identity.keys import Keyring
 from roost.protocol.canonical import jcs
 from roost.protocol.entries import Entry
 
 FIRST_PAGE, PAGE = 64, 128
-"""Entries."""
+"""Entries of the first page of a task, and of a page at most."""
 PAGE_BYTES = 8 << 20
-"""Of entries that are as long as the longest of the page before."""
-WORK = 256 * 1024
-"""Bytes that are told before others have their turn. An entry of more is told in a thread."""
-EACH = WORK // 64
-"""What an entry counts beside its bytes."""
+"""Bytes of a page, if its entries are as long as the longest of the page before."""
+YIELD_BYTES = 256 * 1024
+"""Bytes of entries between two yields to the event loop. A longer entry is converted in a thread."""
+ENTRY_BYTES = YIELD_BYTES // 64
+"""Bytes that every entry counts in addition to its own, for the work that does not depend on its length."""
 HASH_AT = slice(len(b'{"assaycontenthash":"'), len(b'{"assaycontenthash":"sha256:') + 64)
-"""Where an event has its content hash."""
+"""The position of the content hash in an event."""
 
 
-class TooMuch(Exception):
-    """The message says what to do."""
+class ExportTooLarge(Exception):
+    """The message says how to export less, or how to raise the limit."""
 
 
-class Altered(Exception):
-    """A task was not left alone while it was read."""
+class TaskChanged(Exception):
+    """A task lost entries while it was read."""
 
 
 class Source(NamedTuple):
     store: Store
     keyring: Keyring
     cards: Mapping[str, bytes] = {}
-    """Signed cards, by agent; where there is no host, there are none."""
+    """Signed cards by agent. An export from the store itself has none."""
 
 
 async def export(
@@ -60,13 +60,12 @@ async def export(
     out: IO[bytes],
     limits: BundleLimits = BundleLimits(),  # noqa: B008
 ) -> Manifest:
-    """Write the bundle to `out`. NothingFound, TooMuch or Altered, and nothing is written, if there is none to make."""
+    """Write a bundle to `out`. Raises NothingFound, ExportTooLarge or TaskChanged before anything is written."""
     with Parts() as parts:
-        made = _Export(source, selection, limits, parts)
-        manifest = await made.collect()
-        sealed = jcs(to_builtins(manifest))
-        signed = jcs(await signature(source.keyring, sealed, MANIFEST))
-        await asyncio.to_thread(parts.write, out, sealed, signed)
+        manifest = await _Export(source, selection, limits, parts).collect()
+        payload = jcs(to_builtins(manifest))
+        signed = jcs(await signature(source.keyring, payload, MANIFEST))
+        await asyncio.to_thread(parts.write, out, payload, signed)
     return manifest
 
 
@@ -77,26 +76,26 @@ class _Export:
         self.limits = limits
         self.parts = parts
         self.counts = Counts()
-        self.run = sha256()
-        self.heads = Tree()
-        self.held = LatestLeaves()
+        self.run_root = sha256()
+        self.heads = MerkleTree()
+        self.latest = LatestLeaves()
 
     async def collect(self) -> Manifest:
         agents: set[str] = set()
         await check_since(self.store, self.selection)
-        picking = Picking(self.store, self.selection)
-        async for new in picking.tasks():
+        selector = Selector(self.store, self.selection)
+        async for new in selector.tasks():
             agents.add(new.scope.agent)
-            await self._task(new)
-        async for stone in picking.tombstones():
-            agents.add(stone.scope.agent)
-            self._tombstone(stone)
-        picking.check_agent(self.cards)
+            await self._add_task(new)
+        async for tombstone in selector.tombstones():
+            agents.add(tombstone.scope.agent)
+            self._add_tombstone(tombstone)
+        selector.check_agent(self.cards)
         self._add_cards(agents)
-        for line in await proofs(self.store, self.held):
+        for line in await proofs(self.store, self.latest):
             self.parts[bundle.PROOFS].line(line)
             self.counts.proofs += 1
-        await self._checkpoints()
+        await self._add_checkpoints()
         keys = await self.keyring.evidence_keys()
         self.parts.put(bundle.KEYS, jcs({"keys": [json.decode(key.public) for key in keys]}))
         return Manifest(
@@ -105,114 +104,115 @@ class _Export:
             producer=Producer("roost", VERSION),
             signer=keys[0].kid,
             redacted=bundle.REDACTED if self.selection.redact else [],
-            roots=Roots(f"sha256:{self.run.hexdigest()}", self.heads.root().hex()),
+            roots=Roots(f"sha256:{self.run_root.hexdigest()}", self.heads.root().hex()),
             counts=self.counts,
             members=[part.member() for part in self.parts.in_order()],
         )
 
-    async def _task(self, new: NewTask) -> None:
+    async def _add_task(self, new: NewTask) -> None:
         before: Entry | None = None
         last: Entry | None = None
-        teller, told, work = EventBuilder(new, canonical), 0, 0
-        mark, counts, run = self.parts.mark(), copy(self.counts), self.run.copy()
+        builder, count, unyielded = EventBuilder(new, canonical), 0, 0
+        savepoint, counts, run_root = self.parts.savepoint(), copy(self.counts), self.run_root.copy()
         async for entries in _pages(self.store, new.id):
             self.counts.events += len(entries)
             if self.counts.events > self.limits.events:
-                raise TooMuch(
-                    f"there are more than {self.limits.events} entries: choose fewer tasks, or raise --max-events here"
-                    " and when the bundle is verified"
+                raise ExportTooLarge(
+                    f"there are more than {self.limits.events} entries: select fewer tasks, or raise --max-events here"
+                    " and when you verify the bundle"
                 )
             for entry in entries:
-                if len(entry.data) > WORK:
-                    await asyncio.to_thread(self._entry, new, teller, entry, told)
+                if len(entry.data) > YIELD_BYTES:
+                    await asyncio.to_thread(self._add_entry, new, builder, entry, count)
                 else:
-                    self._entry(new, teller, entry, told)
-                told += 1
-                work += len(entry.data) + EACH
-                if work >= WORK:
-                    work = 0
+                    self._add_entry(new, builder, entry, count)
+                count += 1
+                unyielded += len(entry.data) + ENTRY_BYTES
+                if unyielded >= YIELD_BYTES:
+                    unyielded = 0
                     await asyncio.sleep(0)
                 before, last = last, entry
-        if last is None or not await self._is_there(new.id, before, last):
+        if last is None or not await self._still_has(new.id, before, last):
             if await self.store.read_tombstone(new.id) is None:
-                raise Altered(f"task {new.id} lost entries while it was read, and there is no tombstone of it")
-            self.parts.cut(mark)
-            self.counts, self.run = counts, run
+                raise TaskChanged(f"task {new.id} lost entries while it was read, and it has no tombstone")
+            self.parts.roll_back(savepoint)
+            self.counts, self.run_root = counts, run_root
             return
         self.counts.tasks += 1
-        whose = {} if self.selection.redact else {"owner": new.scope.owner, "tenant": new.scope.tenant}
+        owner = {} if self.selection.redact else {"owner": new.scope.owner, "tenant": new.scope.tenant}
         line = jcs(
             {
                 "agent": new.scope.agent,
                 "chain": last.chain.hex(),
                 "context": new.context_id,
                 "created": rfc3339(new.created),
-                "entries": told,
+                "entries": count,
                 "scope": scope_digest(new.scope).hex(),
                 "seq": last.seq,
                 "sub": last.sub,
                 "task": new.id,
-                **whose,
+                **owner,
             }
         )
         self.heads.add(line)
         self.parts[bundle.TASKS].line(line)
-        if self.counts.tasks <= MOST_PROVEN:
-            await self.held.look_up(self.store, new.id, (last.seq, last.sub))
+        if self.counts.tasks <= MAX_PROVEN:
+            await self.latest.look_up(self.store, new.id, (last.seq, last.sub))
         else:
-            self.held.clear()
+            self.latest.clear()
 
-    async def _is_there(self, task_id: str, before: Entry | None, last: Entry) -> bool:
-        """Still: a task that is pruned goes with all its entries, and what was read of it may be a part."""
+    async def _still_has(self, task_id: str, before: Entry | None, last: Entry) -> bool:
+        """Return whether the last entry is still there. Pruning may remove the entries while they are read."""
         seq, sub = (-1, 0) if before is None else (before.seq, before.sub)
         found = await self.store.read_entries(task_id, seq, 1, wire=False, sub=sub)
         return bool(found) and found[0].chain == last.chain
 
-    def _entry(self, new: NewTask, teller: EventBuilder, entry: Entry, place: int) -> None:
-        event = self._event(teller, entry, place)
-        shown = b"null" if event is None else event.line()
+    def _add_entry(self, new: NewTask, builder: EventBuilder, entry: Entry, position: int) -> None:
+        event = self._event(builder, entry, position)
+        written = b"null" if event is None else event.line()
         if event is not None:
-            self.run.update(shown[HASH_AT] + b"\n")
+            self.run_root.update(written[HASH_AT] + b"\n")
         raw = _reference(entry.data, "redacted") if self.selection.redact else _raw(entry.data)
         if event is not None and self.selection.redact:
-            shown = _without_data(event, shown)
-        line = _line(new, entry, shown, raw)
+            written = _without_data(event, written)
+        line = _line(new, entry, written, raw)
         if len(line) > bundle.MAX_LINE or bundle.too_deep(line):
-            shown = b"null" if event is None else _without_data(event, event.line())
-            line = _line(new, entry, shown, raw)
+            written = b"null" if event is None else _without_data(event, event.line())
+            line = _line(new, entry, written, raw)
         if len(line) > bundle.MAX_LINE:
-            self._apart(entry.data)
-            line = _line(new, entry, shown, _reference(entry.data, "member"))
+            self._add_raw(entry.data)
+            line = _line(new, entry, written, _reference(entry.data, "member"))
         self.parts[bundle.EVENTS].line(line)
 
-    def _event(self, teller: EventBuilder, entry: Entry, place: int) -> EvidenceEvent | None:
+    def _event(self, builder: EventBuilder, entry: Entry, position: int) -> EvidenceEvent | None:
         try:
-            return teller.event(entry, place)
+            return builder.event(entry, position)
         except EvidenceError:
-            self.counts.untold += 1
+            self.counts.without_event += 1
             return None
 
-    def _apart(self, data: bytes) -> None:
+    def _add_raw(self, data: bytes) -> None:
         name = f"raw/{sha256(data).hexdigest()}"
         if name not in self.parts.by_name:
             self.counts.raw += 1
             self.parts.put(name, data)
 
-    def _tombstone(self, stone: Tombstone) -> None:
+    def _add_tombstone(self, tombstone: Tombstone) -> None:
         self.counts.tombstones += 1
-        whose = {} if self.selection.redact else {"owner": stone.scope.owner, "tenant": stone.scope.tenant}
+        scope = tombstone.scope
+        owner = {} if self.selection.redact else {"owner": scope.owner, "tenant": scope.tenant}
         self.parts[bundle.TOMBSTONES].line(
             jcs(
                 {
-                    "agent": stone.scope.agent,
-                    "chain": stone.chain.hex(),
-                    "pruned": rfc3339(stone.pruned * 1000),
-                    "scope": scope_digest(stone.scope).hex(),
-                    "seq": stone.seq,
-                    "state": stone.state.value,
-                    "statusTime": rfc3339(stone.status_time * 1000),
-                    "task": stone.task_id,
-                    **whose,
+                    "agent": scope.agent,
+                    "chain": tombstone.chain.hex(),
+                    "pruned": rfc3339(tombstone.pruned * 1000),
+                    "scope": scope_digest(scope).hex(),
+                    "seq": tombstone.seq,
+                    "state": tombstone.state.value,
+                    "statusTime": rfc3339(tombstone.status_time * 1000),
+                    "task": tombstone.task_id,
+                    **owner,
                 }
             )
         )
@@ -223,28 +223,28 @@ class _Export:
                 self.counts.cards += 1
                 self.parts.put(bundle.card_name(agent), self.cards[agent])
 
-    async def _checkpoints(self) -> None:
-        """From the one that was asked for, or the first that a proof is about; with none of those, the newest alone."""
-        wanted = [number for number, _ in self.held.leaves.values()]
+    async def _add_checkpoints(self) -> None:
+        """Add the checkpoints from the first that a proof or the selection names. Without any, add the newest only."""
+        wanted = [number for number, _ in self.latest.leaves.values()]
         if self.selection.since_checkpoint is not None:
             wanted.append(self.selection.since_checkpoint)
         after = min(wanted, default=2**62) - 1
         newest = b""
         number = 0
-        while some := await self.store.read_checkpoints(number, 1000):
-            for checkpoint in some:
+        while page := await self.store.read_checkpoints(number, 1000):
+            for checkpoint in page:
                 newest = checkpoint.statement
                 if checkpoint.number > after:
                     self.counts.checkpoints += 1
                     self.parts[bundle.CHECKPOINTS].line(newest)
-            number = some[-1].number
+            number = page[-1].number
         if newest and not self.counts.checkpoints:
             self.counts.checkpoints = 1
             self.parts[bundle.CHECKPOINTS].line(newest)
 
 
 async def _pages(store: Store, task_id: str) -> AsyncIterator[list[Entry]]:
-    """Of fewer entries where they are long."""
+    """Yield the entries of a task in pages. Pages of long entries have fewer of them."""
     seq, sub, limit = -1, 0, FIRST_PAGE
     while entries := await store.read_entries(task_id, seq, limit, wire=False, sub=sub):
         yield entries
@@ -256,30 +256,30 @@ async def _pages(store: Store, task_id: str) -> AsyncIterator[list[Entry]]:
 
 
 def _line(new: NewTask, entry: Entry, event: bytes, raw: bytes) -> bytes:
-    """Canonical: names in their order."""
+    """Return a line of events.ndjson. It is canonical: the names are sorted."""
     return b'{"chain":"%b","event":%b,"kind":%b,"ordinal":%d,"raw":%b,"seq":%d,"sub":%d,"task":%b,"time":%d}' % (
         entry.chain.hex().encode(),
         event,
-        word(entry.kind),
+        cached_json_string(entry.kind),
         entry.ordinal,
         raw,
         entry.seq,
         entry.sub,
-        word(new.id),
+        cached_json_string(new.id),
         entry.time,
     )
 
 
 def _raw(data: bytes) -> bytes:
-    """The bytes as a string; as an object where they are no text."""
+    """Return the bytes as a JSON string, or as an object if they are not UTF-8."""
     try:
-        return text(data.decode())
+        return json_string(data.decode())
     except UnicodeDecodeError:
         return b'{"hex":"%b"}' % data.hex().encode()
 
 
 def _reference(data: bytes, where: str) -> bytes:
-    """A digest in place of the bytes: they are left out, or in a member of their own."""
+    """Return a digest in place of the bytes, which are omitted or have a member of their own."""
     return b'{"sha256":"%b","size":%d,"where":"%b"}' % (
         sha256(data).hexdigest().encode(),
         len(data),
@@ -287,6 +287,6 @@ def _reference(data: bytes, where: str) -> bytes:
     )
 
 
-def _without_data(event: EvidenceEvent, shown: bytes) -> bytes:
-    """The envelope, with the content hash."""
-    return shown.replace(b'"data":%b,' % event.data, b"", 1)
+def _without_data(event: EvidenceEvent, written: bytes) -> bytes:
+    """Return the envelope of an event, which includes the content hash."""
+    return written.replace(b'"data":%b,' % event.data, b"", 1)

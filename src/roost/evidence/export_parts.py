@@ -1,4 +1,4 @@
-"""Members of a bundle while they are made: in files, not in memory, and in few of them."""
+"""The members of a bundle while it is made. They are kept in a few temporary files, not in memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from roost.evidence.bundle import BundleMember, header, padding
 if TYPE_CHECKING:
     from _hashlib import HASH
 
-COPY = 1 << 20
-LEVEL = 1
-"""Of compression: beyond it a bundle takes longer and is hardly smaller."""
+COPY_BYTES = 1 << 20
+COMPRESSION_LEVEL = 1
+"""Higher levels take longer and hardly make a bundle smaller."""
 
 
 class BundlePart:
-    """A member that is being written, from some place of a file on."""
+    """A member that is being written to a file, from the current position on."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
         self.name = name
@@ -45,21 +45,21 @@ class BundlePart:
         self.file.seek(self.start)
         left = self.size
         while left:
-            piece = self.file.read(min(left, COPY))
+            piece = self.file.read(min(left, COPY_BYTES))
             left -= len(piece)
             yield piece
 
 
-class Mark(NamedTuple):
-    """How far the events were written."""
+class Savepoint(NamedTuple):
+    """A state of the parts to return to."""
 
-    size: int
-    digest: HASH
-    parts: int
+    events_size: int
+    events_digest: HASH
+    part_count: int
 
 
 class Parts:
-    """The members with lines have a file each; all others are written at once, one after the other into one more."""
+    """Members with lines have a file each. All other members are written whole, one after another, to one more file."""
 
     def __init__(self) -> None:
         self.files = ExitStack()
@@ -79,24 +79,24 @@ class Parts:
         part = self.by_name[name] = BundlePart(name, self.rest)
         part.add(data)
 
-    def mark(self) -> Mark:
+    def savepoint(self) -> Savepoint:
         events = self.by_name[bundle.EVENTS]
-        return Mark(events.size, events.digest.copy(), len(self.by_name))
+        return Savepoint(events.size, events.digest.copy(), len(self.by_name))
 
-    def cut(self, mark: Mark) -> None:
-        """What came since is gone."""
+    def roll_back(self, savepoint: Savepoint) -> None:
+        """Remove all that was written since the savepoint."""
         events = self.by_name[bundle.EVENTS]
-        events.size, events.digest = mark.size, mark.digest
-        events.file.seek(mark.size)
+        events.size, events.digest = savepoint.events_size, savepoint.events_digest
+        events.file.seek(savepoint.events_size)
         events.file.truncate()
-        for name in list(self.by_name)[mark.parts :]:
+        for name in list(self.by_name)[savepoint.part_count :]:
             del self.by_name[name]
 
     def in_order(self) -> list[BundlePart]:
         return sorted(self.by_name.values(), key=lambda part: bundle.order(part.name))
 
     def write(self, out: IO[bytes], manifest: bytes, signed: bytes) -> None:
-        with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0, compresslevel=LEVEL) as packed:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0, compresslevel=COMPRESSION_LEVEL) as packed:
             for name, data in ((bundle.MANIFEST, manifest), (bundle.SIGNATURE, signed)):
                 packed.write(header(name, len(data)) + data + padding(len(data)))
             for part in self.in_order():
@@ -107,4 +107,4 @@ class Parts:
             packed.write(bundle.END)
 
     def _file(self) -> IO[bytes]:
-        return self.files.enter_context(tempfile.TemporaryFile(buffering=COPY))
+        return self.files.enter_context(tempfile.TemporaryFile(buffering=COPY_BYTES))

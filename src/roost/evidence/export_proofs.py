@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from roost.engine.ports import Leaf, Store
-from roost.evidence.checkpoint import leaf_line, leaves_in
-from roost.evidence.checkpoint_tree import Tree
-from roost.evidence.export_selection import leaves_of
+from roost.evidence.checkpoint import leaf_line, leaves_in, leaves_of
+from roost.evidence.merkle import MerkleTree
 from roost.protocol.canonical import jcs
 
-MOST_PROVEN = 1000
-"""Tasks; a bundle of more has no proofs, and the checkpoints are for an audit of the store."""
+MAX_PROVEN = 1000
+"""Tasks in a bundle with proofs. A larger bundle has none; its checkpoints serve an audit of the store."""
 
 
 class LatestLeaves:
-    """The last leaf of each task that is about what the bundle has, with the number of its checkpoint."""
+    """The last leaf of each task that is not beyond the bundle's entries, with the number of its checkpoint."""
 
     def __init__(self) -> None:
         self.leaves: dict[str, tuple[int, Leaf]] = {}
 
     async def look_up(self, store: Store, task_id: str, last: tuple[int, int]) -> None:
-        """`last` is the last entry in the bundle: a checkpoint that was made since may have a later one."""
+        """`last` is the last entry in the bundle. A checkpoint that was made since may have a later one."""
         found = [(number, leaf) for number, leaf in await leaves_of(store, task_id) if (leaf.seq, leaf.sub) <= last]
         if found:
             self.leaves[task_id] = found[-1]
@@ -28,25 +27,25 @@ class LatestLeaves:
         self.leaves.clear()
 
 
-async def proofs(store: Store, held: LatestLeaves) -> list[bytes]:
-    """Lines by task id."""
+async def proofs(store: Store, latest: LatestLeaves) -> list[bytes]:
+    """Return the lines of proofs.ndjson, sorted by task id."""
     found: dict[str, bytes] = {}
-    for number in sorted({number for number, _ in held.leaves.values()}):
-        wanted = {task_id for task_id, (of, _) in held.leaves.items() if of == number}
-        places = await _places(store, number, wanted)
-        tree = Tree(places)
+    for number in sorted({number for number, _ in latest.leaves.values()}):
+        wanted = {task_id for task_id, (checkpoint, _) in latest.leaves.items() if checkpoint == number}
+        indexes = await _leaf_indexes(store, number, wanted)
+        tree = MerkleTree(indexes)
         async for leaf in leaves_in(store, number):
             tree.add(leaf_line(leaf))
         tree.root()
-        for place, task_id in places.items():
-            leaf = held.leaves[task_id][1]
+        for index, task_id in indexes.items():
+            leaf = latest.leaves[task_id][1]
             found[task_id] = jcs(
                 {
                     "chain": leaf.chain.hex(),
                     "checkpoint": number,
                     "count": tree.count,
-                    "path": [digest.hex() for digest in tree.paths[place]],
-                    "place": place,
+                    "path": [digest.hex() for digest in tree.paths[index]],
+                    "place": index,
                     "scope": leaf.scope.hex(),
                     "seq": leaf.seq,
                     "sub": leaf.sub,
@@ -56,11 +55,11 @@ async def proofs(store: Store, held: LatestLeaves) -> list[bytes]:
     return [found[task_id] for task_id in sorted(found)]
 
 
-async def _places(store: Store, number: int, wanted: set[str]) -> dict[int, str]:
-    places: dict[int, str] = {}
-    place = 0
+async def _leaf_indexes(store: Store, number: int, wanted: set[str]) -> dict[int, str]:
+    indexes: dict[int, str] = {}
+    index = 0
     async for leaf in leaves_in(store, number):
         if leaf.task_id in wanted:
-            places[place] = leaf.task_id
-        place += 1
-    return places
+            indexes[index] = leaf.task_id
+        index += 1
+    return indexes

@@ -1,4 +1,4 @@
-"""Signatures of evidence: detached JWS by a key of its own, with a `typ` that no card's signature has."""
+"""Signatures of evidence: detached JWS with a separate key and a `typ` that no card signature has."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_SIGNED = 64 << 20
 
 
 class BadSignature(Exception):
-    """The message says what is wrong with it."""
+    """The signature is not valid. The message says why."""
 
 
 class UnknownKey(BadSignature):
-    """It may be valid: the key is not at hand."""
+    """The key is unknown, so that the signature cannot be checked."""
 
 
 class _Registry(jws.JWSRegistry):
@@ -44,8 +44,8 @@ _registry = _Registry(algorithms=list(ALGORITHMS), strict_check_header=False)
 
 
 async def signature(keyring: Keyring, payload: bytes, typ: str) -> dict[str, str]:
-    made: dict[str, str] = to_builtins(await keyring.sign(EVIDENCE, payload, typ))
-    return made
+    signed: dict[str, str] = to_builtins(await keyring.sign(EVIDENCE, payload, typ))
+    return signed
 
 
 def is_signature(signed: Any) -> bool:
@@ -54,7 +54,7 @@ def is_signature(signed: Any) -> bool:
 
 
 def header_of(signed: Any) -> dict[str, Any]:
-    """The protected header, whoever made it."""
+    """Return the protected header, without checking the signature."""
     if not is_signature(signed):
         raise BadSignature("a signature is an object of two strings, `protected` and `signature`")
     text = signed["protected"]
@@ -63,35 +63,37 @@ def header_of(signed: Any) -> dict[str, Any]:
     except ValueError:
         header = None
     if not isinstance(header, dict):
-        raise BadSignature("its protected header is not a JSON object in base64url")
+        raise BadSignature("the protected header is not a JSON object in base64url")
     return header
 
 
 def check(signed: Any, payload: bytes, typ: str, keys: Sequence[Jwk]) -> str:
-    """The thumbprint of the key that made it; BadSignature if none of `keys` did, for this purpose."""
+    """Return the thumbprint of the key that made the signature for `typ`. Raises BadSignature if none of `keys` did."""
     header = header_of(signed)
     if header.get("typ") != typ:
-        raise BadSignature(f"its typ is {header.get('typ')!r}, expected {typ!r}")
+        raise BadSignature(f"the typ is {header.get('typ')!r}, expected {typ!r}")
     if header.get("alg") not in [*ALGORITHMS] or header.keys() != {"alg", "kid", "typ"}:
-        raise BadSignature(f"its protected header has alg {header.get('alg')!r} and {', '.join(sorted(header))}")
-    candidates = [found for key in keys if (found := _imported(key)) is not None]
+        raise BadSignature(
+            f"the protected header has alg {header.get('alg')!r} and the members {', '.join(sorted(header))}"
+        )
+    candidates = [found for key in keys if (found := _import_key(key)) is not None]
     chosen = next((key for key in candidates if key.thumbprint() == header["kid"]), None)
     if chosen is None:
-        raise UnknownKey(f"its key {header['kid']} is not among those at hand")
-    if not _is_exact(signed["signature"]):
-        raise BadSignature("it is not base64url as it is written: some of its bits say nothing")
+        raise UnknownKey(f"the key {header['kid']} is not among the known keys")
+    if not _is_canonical_base64url(signed["signature"]):
+        raise BadSignature("the signature is not canonical base64url: it has unused bits")
     value: Any = {"payload": base64url(payload), **signed}
     try:
         _registry.get_alg(header["alg"]).check_key(chosen)
         jws.deserialize_json(value, chosen, registry=_registry)
     except BadSignatureError:
-        raise BadSignature(f"it does not fit: what the key {header['kid']} signed was something else") from None
+        raise BadSignature(f"the signature does not match: the key {header['kid']} signed something else") from None
     except (JoseError, ValueError, TypeError) as error:
-        raise BadSignature(f"it is not as RFC 7515 has it: {error}") from None
+        raise BadSignature(f"the signature does not conform to RFC 7515: {error}") from None
     return chosen.thumbprint()
 
 
-def _is_exact(text: Any) -> bool:
+def _is_canonical_base64url(text: Any) -> bool:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
     except (TypeError, ValueError):
@@ -99,7 +101,7 @@ def _is_exact(text: Any) -> bool:
     return bool(base64url(data) == text)
 
 
-def _imported(key: Jwk) -> jwk.Key | None:
+def _import_key(key: Jwk) -> jwk.Key | None:
     try:
         return jwk.import_key(key) if key.get("kty") in ("OKP", "EC") else None
     except (JoseError, ValueError, TypeError, KeyError):

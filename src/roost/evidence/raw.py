@@ -1,21 +1,38 @@
-"""Raw input, kept by its digest: a folder with one file for each SHA-256."""
+"""The bytes of the input, identified by their SHA-256 digest, and a folder that stores them."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from roost.evidence.errors import ErrorKind, EvidenceError
-from roost.evidence.events import Raw, raw_of
+
+JSON = "application/json"
+
+
+class Raw(NamedTuple):
+    """A reference to the bytes of the input."""
+
+    sha256: str
+    """The digest in hexadecimal, without a prefix."""
+    size_bytes: int
+    media_type: str
+
 
 Keep = Callable[[bytes, str], Raw]
-"""Called with the payload and its media type before anything is parsed. `raw_of` keeps nothing but the digest."""
+"""Called with the payload and its media type before the payload is parsed. `raw_of` keeps only the digest."""
+
+
+def raw_of(payload: bytes, media_type: str = JSON) -> Raw:
+    return Raw(sha256(payload).hexdigest(), len(payload), media_type)
 
 
 class RawStore:
-    """A file is there whole or not at all; the same bytes are kept once."""
+    """A folder with one file per digest. A file is complete or absent, and equal payloads share one file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +45,7 @@ class RawStore:
                 self._write(path, payload)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise EvidenceError(ErrorKind.INFRASTRUCTURE, f"cannot keep the raw payload: {reason}") from None
+            raise EvidenceError(ErrorKind.INFRASTRUCTURE, f"cannot store the raw payload: {reason}") from None
         return raw
 
     def path(self, sha256: str) -> Path:

@@ -1,7 +1,7 @@
-"""What is mapped: shapes of JSON that a value is held against. Whatever does not fit is named, never dropped.
+"""Schemas that map JSON values into an event. A value that does not fit is listed as unmapped, never dropped.
 
-A node's `take` gives what the event will have, or ABSENT after it has named every leaf of the value as unmapped.
-An empty object or list is a leaf, and so is null: a member that is null stays null.
+`apply` returns the mapped value, or ABSENT after it has listed every leaf of the value as unmapped. An empty object or
+list is a leaf, and so is null: a member that is null stays null.
 """
 
 from __future__ import annotations
@@ -12,204 +12,210 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import inspect as mi
 
-from roost.evidence.numbers import Numeral
-from roost.evidence.pointers import NamedPointers, Place, below
+from roost.evidence.json_input import LargeNumber
+from roost.evidence.pointers import JsonPath, NamedPointers, child
 
 ABSENT: Any = object()
 
 SECRETS = frozenset((("AuthenticationInfo", "credentials"), ("TaskPushNotificationConfig", "token")))
-"""Members that no event repeats: they are named as unmapped."""
+"""Members that no event repeats: they are listed as unmapped."""
 
 
-class Node(Protocol):
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any: ...
+class Schema(Protocol):
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any: ...
 
 
 class MemberSchema(NamedTuple):
     name: str | None
-    """In the event; None if the member's own members stand in its place."""
-    node: Node
+    """The member's name in the event. None if the members of its value are merged into the enclosing object."""
+    schema: Schema
 
 
 class ValueSchema(NamedTuple):
-    kinds: tuple[type, ...]
+    """Accepts a scalar of one of these types."""
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        return value if type(value) in self.kinds else _left(value, at, unmapped)
+    types: tuple[type, ...]
 
-
-class Word(NamedTuple):
-    """A word out of a list, and what it is called in A2A 1.0."""
-
-    words: Mapping[Any, str]
-
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        known = type(value) in (str, int) and value in self.words
-        return self.words[value] if known else _left(value, at, unmapped)
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        return value if type(value) in self.types else _list_unmapped(value, at, unmapped)
 
 
-class Free(NamedTuple):
-    """Any JSON, as it is."""
+class EnumSchema(NamedTuple):
+    """Accepts one of a set of values, and maps it to its name in A2A 1.0."""
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
+    names: Mapping[Any, str]
+
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        known = type(value) in (str, int) and value in self.names
+        return self.names[value] if known else _list_unmapped(value, at, unmapped)
+
+
+class AnySchema(NamedTuple):
+    """Accepts any JSON value unchanged."""
+
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
         return value
 
 
-class Nothing(NamedTuple):
-    """No JSON at all."""
+class NothingSchema(NamedTuple):
+    """Accepts no value."""
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        return _left(value, at, unmapped)
-
-
-class FreeObject(NamedTuple):
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        return value if isinstance(value, dict) else _left(value, at, unmapped)
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        return _list_unmapped(value, at, unmapped)
 
 
-class Many(NamedTuple):
-    node: Node
+class AnyObjectSchema(NamedTuple):
+    """Accepts any object unchanged."""
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        return value if isinstance(value, dict) else _list_unmapped(value, at, unmapped)
+
+
+class ListSchema(NamedTuple):
+    item: Schema
+
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
         if not isinstance(value, list):
-            return _left(value, at, unmapped)
-        taken = (self.node.take(item, below(at, index), unmapped) for index, item in enumerate(value))
-        return [item for item in taken if item is not ABSENT]
+            return _list_unmapped(value, at, unmapped)
+        mapped = (self.item.apply(item, child(at, index), unmapped) for index, item in enumerate(value))
+        return [item for item in mapped if item is not ABSENT]
 
 
-class Table(NamedTuple):
-    """An object whose names are anyone's."""
+class MapSchema(NamedTuple):
+    """Accepts an object with arbitrary names, whose values fit one schema."""
 
-    node: Node
+    value: Schema
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
         if not isinstance(value, dict):
-            return _left(value, at, unmapped)
-        taken = {name: self.node.take(item, below(at, name), unmapped) for name, item in value.items()}
-        return {name: item for name, item in taken.items() if item is not ABSENT}
+            return _list_unmapped(value, at, unmapped)
+        mapped = {name: self.value.apply(item, child(at, name), unmapped) for name, item in value.items()}
+        return {name: item for name, item in mapped.items() if item is not ABSENT}
 
 
 class ObjectSchema(NamedTuple):
-    """An object with known members."""
+    """Accepts an object with known members."""
 
     members: Mapping[str, MemberSchema]
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
         if not isinstance(value, dict):
-            return _left(value, at, unmapped)
-        found: dict[str, Any] = {}
+            return _list_unmapped(value, at, unmapped)
+        mapped: dict[str, Any] = {}
         for name, item in value.items():
-            self._member(found, name, item, below(at, name), unmapped)
-        return found
+            self._apply_member(mapped, name, item, child(at, name), unmapped)
+        return mapped
 
-    def _member(self, found: dict[str, Any], name: str, item: Any, at: Place, unmapped: NamedPointers) -> None:
+    def _apply_member(
+        self, mapped: dict[str, Any], name: str, item: Any, at: JsonPath, unmapped: NamedPointers
+    ) -> None:
         member = self.members.get(name)
-        if member is None or member.name in found:  # the same twice: in camelCase and in snake_case
-            _left(item, at, unmapped)
+        if member is None or member.name in mapped:  # the same member twice: in camelCase and in snake_case
+            _list_unmapped(item, at, unmapped)
         elif member.name is None:
-            inner = member.node.take(item, at, unmapped)
+            inner = member.schema.apply(item, at, unmapped)
             if inner is not ABSENT:
-                found.update(inner)
+                mapped.update(inner)
             if item == {}:
                 unmapped.add(at)
         else:
-            taken = None if item is None else member.node.take(item, at, unmapped)
-            if taken is not ABSENT:
-                found[member.name] = taken
+            result = None if item is None else member.schema.apply(item, at, unmapped)
+            if result is not ABSENT:
+                mapped[member.name] = result
 
 
-class ImpliedWord(NamedTuple):
-    """A word that the place says already: it is understood, and not repeated."""
+class ConstantSchema(NamedTuple):
+    """Accepts one string that the position in the event implies, so that the event does not repeat it."""
 
-    word: str
+    value: str
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
-        return {} if value == self.word and type(value) is str else _left(value, at, unmapped)
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+        return {} if value == self.value and type(value) is str else _list_unmapped(value, at, unmapped)
 
 
-class Variants(NamedTuple):
-    """Objects of A2A 0.3 that say in `kind` what they are; each has at least one of some members, or is none."""
+class VariantSchema(NamedTuple):
+    """Accepts the objects of A2A 0.3 whose `kind` names their type and that have one of the type's required members."""
 
-    shapes: Mapping[str, tuple[ObjectSchema, tuple[str, ...]]]
+    variants: Mapping[str, tuple[ObjectSchema, tuple[str, ...]]]
 
-    def take(self, value: Any, at: Place, unmapped: NamedPointers) -> Any:
+    def apply(self, value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else None
-        if not isinstance(kind, str) or kind not in self.shapes:
-            return _left(value, at, unmapped)
-        shape, needed = self.shapes[kind]
-        tried = NamedPointers()
-        found = shape.take(value, at, tried)
-        if not any(name in found for name in needed):
-            return _left(value, at, unmapped)
-        unmapped.join(tried)
-        return found
+        if not isinstance(kind, str) or kind not in self.variants:
+            return _list_unmapped(value, at, unmapped)
+        schema, required = self.variants[kind]
+        inner_unmapped = NamedPointers()
+        mapped = schema.apply(value, at, inner_unmapped)
+        if not any(name in mapped for name in required):
+            return _list_unmapped(value, at, unmapped)
+        unmapped.join(inner_unmapped)
+        return mapped
 
 
-def leaves(value: Any, at: Place) -> Iterator[Place]:
-    """The places of all scalars, and of what is empty."""
+def _list_unmapped(value: Any, at: JsonPath, unmapped: NamedPointers) -> Any:
+    for leaf in _leaf_paths(value, at):
+        unmapped.add(leaf)
+    return ABSENT
+
+
+def _leaf_paths(value: Any, at: JsonPath) -> Iterator[JsonPath]:
+    """Yield the paths of all scalars and of all empty objects and lists."""
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from leaves(item, below(at, name))
+            yield from _leaf_paths(item, child(at, name))
     elif isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from leaves(item, below(at, index))
+            yield from _leaf_paths(item, child(at, index))
     else:
         yield at
 
 
-def _left(value: Any, at: Place, unmapped: NamedPointers) -> Any:
-    for place in leaves(value, at):
-        unmapped.add(place)
-    return ABSENT
-
-
-NOTHING = Nothing()
+NOTHING = NothingSchema()
 TEXT = ValueSchema((str,))
 FLAG = ValueSchema((bool,))
-NUMBER = ValueSchema((int, float, Numeral))
-TEXTS = Many(TEXT)
+NUMBER = ValueSchema((int, float, LargeNumber))
+TEXTS = ListSchema(TEXT)
 
 
-def shape(**members: Node) -> ObjectSchema:
-    """Members that keep their names."""
-    return ObjectSchema({name: MemberSchema(name, node) for name, node in members.items()})
+def object_schema(**members: Schema) -> ObjectSchema:
+    """Return the schema of an object whose members keep their names."""
+    return ObjectSchema({name: MemberSchema(name, schema) for name, schema in members.items()})
 
 
 @cache
-def node_of(kind: Any) -> Node:
-    """The node of a type of A2A 1.0, with the liberties of ProtoJSON: snake_case, enums as numbers."""
-    return _node(mi.type_info(kind))
+def schema_of(kind: Any) -> Schema:
+    """Return the schema of a type of A2A 1.0. It accepts what ProtoJSON accepts: snake_case, and enums as numbers."""
+    return _schema(mi.type_info(kind))
 
 
-def _node(kind: mi.Type) -> Node:
+def _schema(kind: mi.Type) -> Schema:
     if isinstance(kind, mi.UnionType):
         kind = next(option for option in kind.types if not isinstance(option, mi.NoneType))
     match kind:
         case mi.StructType():
-            return _shape(kind)
+            return _struct_schema(kind)
         case mi.ListType():
-            return Many(_node(kind.item_type))
+            return ListSchema(_schema(kind.item_type))
         case mi.DictType(value_type=mi.AnyType()):
-            return FreeObject()
+            return AnyObjectSchema()
         case mi.DictType():
-            return Table(_node(kind.value_type))
+            return MapSchema(_schema(kind.value_type))
         case mi.EnumType():
             names = [str(member.value) for member in kind.cls]
-            return Word({**{name: name for name in names}, **dict(enumerate(names))})
+            return EnumSchema({**{name: name for name in names}, **dict(enumerate(names))})
         case mi.BoolType():
             return FLAG
         case mi.IntType() | mi.FloatType():
             return NUMBER
         case mi.AnyType():
-            return Free()
+            return AnySchema()
         case _:
             return TEXT
 
 
-def _shape(kind: mi.StructType) -> ObjectSchema:
+def _struct_schema(kind: mi.StructType) -> ObjectSchema:
     members: dict[str, MemberSchema] = {}
     for field in kind.fields:
         if (kind.cls.__name__, field.name) not in SECRETS:
-            member = MemberSchema(field.encode_name, _node(field.type))
+            member = MemberSchema(field.encode_name, _schema(field.type))
             members |= {field.name: member, field.encode_name: member}
     return ObjectSchema(members)

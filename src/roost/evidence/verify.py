@@ -1,9 +1,9 @@
-"""Whether a bundle is what it was when it was signed. Needs the file and nothing else."""
+"""Verifies that a bundle is what it was when it was signed. It needs the file and nothing else."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -16,36 +16,36 @@ from roost.engine.ports import Scope
 from roost.evidence import bundle, keys
 from roost.evidence.bundle import BundleLimits, BundleMember, Counts, Manifest
 from roost.evidence.checkpoint import BadCheckpoint, Statement
-from roost.evidence.checkpoint_tree import Tree
+from roost.evidence.faults import CHANGED, BundleFault, Faults
 from roost.evidence.keys import BadSignature
+from roost.evidence.merkle import MerkleTree
 from roost.evidence.verify_checkpoints import CheckpointVerifier
-from roost.evidence.verify_events import CHANGED, TASK, EventVerifier, is_digest, read_line
-from roost.evidence.verify_faults import BundleFault, Faults
-from roost.evidence.verify_reader import Broken, BundleUnreadable, ReadMember, Unpacked, lines, members
+from roost.evidence.verify_events import TASK, EventVerifier, is_digest, read_line
+from roost.evidence.verify_reader import BundleDamaged, BundleUnreadable, GzipReader, ReadMember, lines, members
 from roost.identity.card_verification import Jwk, Unverifiable, read_jwks
 from roost.protocol.canonical import NotCanonical, jcs, read_json
 
-SMALL = 1 << 20
+MAX_WHOLE = 1 << 20
 """Bytes of a member that is read as a whole."""
 
 
 class BundleVerdict(Struct):
     valid: bool
     signed_by: str
-    """Thumbprint; empty if nobody's signature fits."""
+    """The thumbprint of the signing key; empty if no signature is valid."""
     anchored: bool
-    """The key is among those that the verifier was given."""
+    """Whether the key is among those that the verifier was given."""
     checkpoint: int
-    """The number of the checkpoint that the verifier holds and that proves tasks of the bundle; 0 for none."""
+    """The number of the held checkpoint, if it proves tasks of the bundle; 0 otherwise."""
     proven: int
-    """Tasks that are in that checkpoint, or in one before it, as they were then."""
+    """The number of tasks that are in that checkpoint, or in one before it, as they were then."""
     unjudged: str
-    """Why the checkpoint that the verifier holds says nothing about the bundle; empty if it does, or there is none."""
+    """Why the held checkpoint says nothing about the bundle; empty if it does, or if none is held."""
     redacted: list[str]
     counts: Counts
     faults: list[BundleFault]
     more: int
-    """Faults that are not told."""
+    """The number of further faults, which are not listed."""
 
 
 def verify(
@@ -54,15 +54,16 @@ def verify(
     trust: Sequence[Jwk] | None = None,
     held: Statement | None = None,
 ) -> BundleVerdict:
-    """Unjudged if there is nothing to judge, or too much of it."""
+    """Verify a bundle. Raises BundleUnreadable if the file cannot be judged.
+
+    `trust` are the keys that must have signed it, and `held` is a checkpoint that the caller holds.
+    """
     try:
         size = path.stat().st_size
         if size > limits.size:
-            raise BundleUnreadable(
-                f"{path} has {size} bytes, more than {limits.size}: raise --max-bytes if that is meant"
-            )
+            raise BundleUnreadable(f"{path} has {size} bytes, more than {limits.size}: raise --max-bytes to accept it")
         with path.open("rb") as file:
-            return _Verifier(limits, trust, held).judge(file)
+            return _Verifier(limits, trust, held).verify(file)
     except OSError as error:
         raise BundleUnreadable(f"cannot read {path}: {error.strerror}") from error
 
@@ -73,7 +74,7 @@ class _Verifier:
         self.trust = trust
         self.faults = Faults()
         self.manifest: Manifest | None = None
-        self.sealed = self.signed = b""
+        self.manifest_bytes = self.signature_bytes = b""
         self.signer = ""
         self.anchored = False
         self.keys: list[Jwk] = []
@@ -83,12 +84,12 @@ class _Verifier:
         self.events: EventVerifier | None = None
         self.counted = Counts()
 
-    def judge(self, file: IO[bytes]) -> BundleVerdict:
+    def verify(self, file: IO[bytes]) -> BundleVerdict:
         try:
-            for member in members(Unpacked(file, self.limits)):
-                self._member(member)
-            self._end()
-        except Broken as error:
+            for member in members(GzipReader(file, self.limits)):
+                self._add(member)
+            self._check_end()
+        except BundleDamaged as error:
             self.faults.add(error.at, str(error))
         finally:
             if self.tasks is not None:
@@ -109,47 +110,50 @@ class _Verifier:
             more=self.faults.count - len(self.faults.found),
         )
 
-    def _member(self, member: ReadMember) -> None:
+    def _add(self, member: ReadMember) -> None:
         if self.manifest is None:
             self._read_manifest(member)
         elif member.name == bundle.SIGNATURE:
-            self.signed = _whole(member)
-        elif not self.signed:
-            raise Broken(bundle.SIGNATURE, "there is none")
+            self.signature_bytes = _read_whole(member)
+        elif not self.signature_bytes:
+            raise BundleDamaged(bundle.SIGNATURE, "the member is missing")
         elif not self.keys and member.name != bundle.KEYS:
-            raise Broken(member.name, f"expected {bundle.KEYS} before it")
+            raise BundleDamaged(member.name, f"expected {bundle.KEYS} before this member")
         else:
-            self._listed(member)
+            self._add_listed(member)
 
     def _read_manifest(self, member: ReadMember) -> None:
         if member.name != bundle.MANIFEST or member.size > bundle.MAX_MANIFEST:
-            raise Broken(member.name, f"expected {bundle.MANIFEST} first, of at most {bundle.MAX_MANIFEST} bytes")
-        self.sealed = b"".join(member.pieces)
+            raise BundleDamaged(
+                member.name, f"expected {bundle.MANIFEST} first, of at most {bundle.MAX_MANIFEST} bytes"
+            )
+        self.manifest_bytes = b"".join(member.pieces)
         try:
-            plain = read_json(self.sealed)
+            plain = read_json(self.manifest_bytes)
             if isinstance(plain, dict) and plain.get("format") != bundle.FORMAT:
                 raise BundleUnreadable(
-                    f"its format is {plain.get('format')!r}, and this release knows {bundle.FORMAT!r}"
+                    f"the format is {plain.get('format')!r}, but this release supports only {bundle.FORMAT!r}"
                 )
-            if jcs(plain) != self.sealed:
-                raise Broken(bundle.MANIFEST, "it is not canonical JSON (RFC 8785)")
+            if jcs(plain) != self.manifest_bytes:
+                raise BundleDamaged(bundle.MANIFEST, "not canonical JSON (RFC 8785)")
             self.manifest = msgspec.convert(plain, Manifest)
         except (NotCanonical, msgspec.ValidationError) as error:
-            raise Broken(bundle.MANIFEST, str(error)) from None
+            raise BundleDamaged(bundle.MANIFEST, str(error)) from None
         if self.manifest.counts.events > self.limits.events:
             raise BundleUnreadable(
-                f"it has {self.manifest.counts.events} events, more than {self.limits.events}:"
-                " raise --max-events if that is meant"
+                f"the bundle has {self.manifest.counts.events} events, more than {self.limits.events}:"
+                " raise --max-events to accept it"
             )
         self.expected = iter(self.manifest.members)
 
-    def _listed(self, member: ReadMember) -> None:
-        """What the manifest says comes next, and the digest that it says."""
-        told = next(self.expected, None)
-        if told is None or told.name != member.name:
-            if member.name == bundle.KEYS:  # or else nobody would know whether it is the manifest that was changed
+    def _add_listed(self, member: ReadMember) -> None:
+        """Check that a member is the next one in the manifest, and that it has the digest given there."""
+        listed = next(self.expected, None)
+        if listed is None or listed.name != member.name:
+            if member.name == bundle.KEYS:  # without the keys nobody could tell whether the manifest was changed
                 self._read(member)
-            raise Broken(member.name, f"the manifest has {told.name if told else 'nothing more'} in its place")
+            expected = listed.name if listed else "no further member"
+            raise BundleDamaged(member.name, f"the manifest has {expected} at this position")
         digest = sha256()
         size = 0
 
@@ -161,24 +165,24 @@ class _Verifier:
                 yield piece
 
         self._read(ReadMember(member.name, member.size, read()))
-        if (told.sha256, told.size) != (digest.hexdigest(), size):
+        if (listed.sha256, listed.size) != (digest.hexdigest(), size):
             self.faults.add(
                 member.name,
-                "it is not what the manifest says",
-                expected=f"{told.sha256}, {told.size} bytes",
+                "the member does not match the manifest",
+                expected=f"{listed.sha256}, {listed.size} bytes",
                 found=f"{digest.hexdigest()}, {size} bytes",
             )
 
     def _read(self, member: ReadMember) -> None:
         name = member.name
         if name == bundle.KEYS:
-            self._read_keys(_whole(member))
+            self._read_keys(_read_whole(member))
         elif name == bundle.CHECKPOINTS:
-            self._each(member, self._checkpoint)
+            self._read_lines(member, self._check_checkpoint)
         elif name == bundle.PROOFS:
-            self._each(member, self._proof)
+            self._read_lines(member, self._check_proof)
         elif name == bundle.TOMBSTONES:
-            self._each(member, self._tombstone)
+            self._read_lines(member, self._check_tombstone)
         elif name == bundle.TASKS:
             self._read_tasks(member)
         elif name == bundle.EVENTS:
@@ -193,10 +197,13 @@ class _Verifier:
     def _read_keys(self, data: bytes) -> None:
         try:
             self.keys = read_jwks(data)
-            self.signer = keys.check(read_json(self.signed), self.sealed, keys.MANIFEST, self.keys)
+            self.signer = keys.check(read_json(self.signature_bytes), self.manifest_bytes, keys.MANIFEST, self.keys)
             if self.manifest is not None and self.signer != self.manifest.signer:
                 self.faults.add(
-                    bundle.SIGNATURE, "another key signed it", expected=self.manifest.signer, found=self.signer
+                    bundle.SIGNATURE,
+                    "another key signed the manifest",
+                    expected=self.manifest.signer,
+                    found=self.signer,
                 )
         except (Unverifiable, NotCanonical) as error:
             self.faults.add(bundle.KEYS if not self.keys else bundle.SIGNATURE, str(error))
@@ -205,39 +212,39 @@ class _Verifier:
             self.faults.add(bundle.SIGNATURE, str(error))
         if self.trust is not None and self.signer:
             try:
-                keys.check(read_json(self.signed), self.sealed, keys.MANIFEST, self.trust)
+                keys.check(read_json(self.signature_bytes), self.manifest_bytes, keys.MANIFEST, self.trust)
                 self.anchored = True
             except BadSignature as error:
-                self.faults.add(bundle.SIGNATURE, f"no key that you gave has signed it: {error}")
+                self.faults.add(bundle.SIGNATURE, f"none of the keys that you gave signed the manifest: {error}")
 
-    def _each(self, member: ReadMember, check: Any) -> None:
-        """Check each line, which has to be canonical."""
+    def _read_lines(self, member: ReadMember, check: Callable[[int, Any, bytes], None]) -> None:
+        """Check each line of a member. Every line must be canonical JSON."""
         for number, line in enumerate(lines(member.pieces, member.name), 1):
             if number > self.limits.events:
                 raise BundleUnreadable(f"{member.name} has more than {self.limits.events} lines")
             try:
                 check(number, read_line(line), line)
             except (ValueError, KeyError, TypeError, BadCheckpoint, BadSignature) as error:
-                self.faults.add(member.name, str(error) or "it is not as an export writes it", line=number)
+                self.faults.add(member.name, str(error) or "no export writes such a line", line=number)
 
-    def _checkpoint(self, number: int, value: Any, line: bytes) -> None:
+    def _check_checkpoint(self, number: int, value: Any, line: bytes) -> None:
         self.counted.checkpoints += 1
         self.checkpoints.add(number, line, self.keys)
 
-    def _proof(self, number: int, value: Any, line: bytes) -> None:
+    def _check_proof(self, number: int, value: Any, line: bytes) -> None:
         self.counted.proofs += 1
         self.checkpoints.add_proof(number, value, line)
 
-    def _tombstone(self, number: int, value: Any, line: bytes) -> None:
+    def _check_tombstone(self, number: int, value: Any, line: bytes) -> None:
         self.counted.tombstones += 1
         if not is_digest(value["chain"]) or not isinstance(value["task"], str):
-            raise ValueError("it is not a tombstone")
+            raise ValueError("not a tombstone")
         _check_scope(value)
 
     def _read_tasks(self, member: ReadMember) -> None:
-        """Kept in a file: the events are checked against them, task by task."""
-        self.tasks = tempfile.TemporaryFile()  # noqa: SIM115  # closed in judge
-        heads = Tree()
+        """Check the tasks and keep them in a file. The events are checked against them later, task by task."""
+        self.tasks = tempfile.TemporaryFile()  # noqa: SIM115  # closed in verify
+        heads = MerkleTree()
         for number, line in enumerate(lines(member.pieces, member.name), 1):
             self.counted.tasks += 1
             heads.add(line)
@@ -245,7 +252,7 @@ class _Verifier:
             try:
                 value = read_line(line)
                 if not isinstance(value, dict) or value.keys() not in (TASK, TASK | {"owner", "tenant"}):
-                    raise ValueError("it is not a task: a field is missing, or too many")
+                    raise ValueError("not a task: a field is missing or unknown")
                 _check_scope(value)
             except (ValueError, TypeError) as error:
                 self.faults.add(member.name, str(error), line=number)
@@ -253,62 +260,66 @@ class _Verifier:
         assert self.manifest is not None
         if heads.root().hex() != self.manifest.roots.heads:
             self.faults.add(
-                member.name, "the root differs", expected=self.manifest.roots.heads, found=heads.root().hex()
+                member.name, "the Merkle root differs", expected=self.manifest.roots.heads, found=heads.root().hex()
             )
 
     def _read_events(self, member: ReadMember) -> None:
         assert self.manifest is not None
         if self.tasks is None:
-            raise Broken(member.name, f"expected {bundle.TASKS} before it")
-        told = (line.rstrip(b"\n") for line in self.tasks)
-        self.events = EventVerifier(self.manifest, self.faults, told, self.checkpoints.leaves)
+            raise BundleDamaged(member.name, f"expected {bundle.TASKS} before this member")
+        tasks = (line.rstrip(b"\n") for line in self.tasks)
+        self.events = EventVerifier(self.manifest, self.faults, tasks, self.checkpoints.proven_heads)
         for line in lines(member.pieces, member.name):
             if self.events.line >= self.limits.events:
                 raise BundleUnreadable(f"{member.name} has more than {self.limits.events} lines")
             self.events.add(line)
         self.events.end()
-        self.counted.events, self.counted.untold = self.events.line, self.events.untold
+        self.counted.events, self.counted.without_event = self.events.line, self.events.without_event
 
     def _read_raw(self, member: ReadMember) -> None:
         self.counted.raw += 1
         name = member.name.partition("/")[2]
-        waiting = self.events.later.pop(name, []) if self.events else []
+        pending = self.events.pending.pop(name, []) if self.events else []
         digest = sha256()
         for piece in member.pieces:
-            for each in (digest, *(one.hash for one in waiting)):
-                each.update(piece)
-        if digest.hexdigest() != name or not waiting:
-            what = "it is not what its name says, or nothing refers to it"
+            for hasher in (digest, *(entry.hash for entry in pending)):
+                hasher.update(piece)
+        if digest.hexdigest() != name or not pending:
+            what = "the content does not match the name, or no entry refers to it"
             self.faults.add(member.name, what, found=digest.hexdigest())
-        for one in waiting:
-            made, found = one.hash.hexdigest(), one.chain.hex()
-            if made != found:
-                self.faults.add(bundle.EVENTS, CHANGED, line=one.line, **one.place, expected=made, found=found)
+        for entry in pending:
+            expected, found = entry.hash.hexdigest(), entry.chain.hex()
+            if expected != found:
+                self.faults.add(
+                    bundle.EVENTS, CHANGED, line=entry.line, **entry.location, expected=expected, found=found
+                )
 
-    def _end(self) -> None:
+    def _check_end(self) -> None:
         manifest = self.manifest
         if manifest is None:
-            raise Broken(bundle.MANIFEST, "there is none")
-        left = next(self.expected, None)
-        if left is not None:
-            raise Broken(left.name, "it is missing")
+            raise BundleDamaged(bundle.MANIFEST, "the member is missing")
+        missing = next(self.expected, None)
+        if missing is not None:
+            raise BundleDamaged(missing.name, "the member is missing")
         if self.events is None:
-            raise Broken(bundle.EVENTS, "it is missing")
-        for name, some in self.events.later.items():
-            for one in some:
-                self.faults.add(f"raw/{name}", "it is missing", **one.place)
+            raise BundleDamaged(bundle.EVENTS, "the member is missing")
+        for name, pending in self.events.pending.items():
+            for entry in pending:
+                self.faults.add(f"raw/{name}", "the member is missing", **entry.location)
         if manifest.counts != self.counted:
-            self.faults.add(bundle.MANIFEST, "its counts differ", expected=manifest.counts, found=self.counted)
+            self.faults.add(bundle.MANIFEST, "the counts differ", expected=manifest.counts, found=self.counted)
 
 
-def _whole(member: ReadMember) -> bytes:
-    if member.size > SMALL:
-        raise BundleUnreadable(f"{member.name} has more than {SMALL} bytes")
+def _read_whole(member: ReadMember) -> bytes:
+    if member.size > MAX_WHOLE:
+        raise BundleUnreadable(f"{member.name} has more than {MAX_WHOLE} bytes")
     return b"".join(member.pieces)
 
 
 def _check_scope(value: dict[str, Any]) -> None:
     if "owner" in value:
-        made = scope_digest(Scope(value["tenant"], value["owner"], value["agent"])).hex()
-        if made != value["scope"]:
-            raise ValueError(f"task {value['task']} is not of this tenant, owner and agent: expected {value['scope']}")
+        found = scope_digest(Scope(value["tenant"], value["owner"], value["agent"])).hex()
+        if found != value["scope"]:
+            raise ValueError(
+                f"the tenant, owner and agent of task {value['task']} do not match its scope {value['scope']}"
+            )

@@ -1,4 +1,4 @@
-"""Checks events.ndjson against tasks.ndjson, line by line: order, links, content hashes, what the envelopes say."""
+"""Verifies events.ndjson against tasks.ndjson, line by line: order, hash chain, content hashes and envelopes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import msgspec
 from roost.evidence import bundle
 from roost.evidence.bundle import Manifest
 from roost.evidence.bundle_canonical import is_form
-from roost.evidence.events import JSON, NAMES, PRODUCER, SOURCE, TYPE, EvidenceEvent, rfc3339, run_id
-from roost.evidence.verify_faults import Faults, shortened
+from roost.evidence.events import NAMES, PRODUCER, SOURCE, TYPE, EvidenceEvent, rfc3339, run_id
+from roost.evidence.faults import CHANGED, OUT_OF_ORDER, Faults, shorten
+from roost.evidence.json_input import MAX_EXACT
+from roost.evidence.raw import JSON
 from roost.protocol.entries import NO_CHAIN, link
 
 _decode = msgspec.json.Decoder().decode
 
 ENTRY = {"chain", "event", "kind", "ordinal", "raw", "seq", "sub", "task", "time"}
 NUMBERS = ("seq", "sub", "time", "ordinal")
-PLACE = ("chain", "kind", *NUMBERS)
+POSITION = ("chain", "kind", *NUMBERS)
 TASK = {"agent", "chain", "context", "created", "entries", "scope", "seq", "sub", "task"}
 ENVELOPE = {
     "assaycontenthash",
@@ -35,65 +37,64 @@ ENVELOPE = {
     "time",
     "type",
 }
-BIG = 2**53
-OUT_OF_ORDER = "an entry is missing before it, or it is out of order"
-CHANGED = "the link does not hold: the entry was changed"
 
 
 def read_line(line: bytes) -> Any:
-    """A line as it must be written; ValueError says what is wrong with it."""
+    """Parse a line, which must be canonical JSON. Raises ValueError with a message that says what is wrong."""
     if bundle.too_deep(line):
-        raise ValueError(f"it is nested deeper than {bundle.MAX_DEPTH} levels")
+        raise ValueError(f"nested deeper than {bundle.MAX_DEPTH} levels")
     try:
         value = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not is_form(value, line):
-        raise ValueError("it is not canonical JSON (RFC 8785), or has a name twice")
+        raise ValueError("not canonical JSON (RFC 8785), or a name occurs twice")
     return value
 
 
-class Later:
-    """An entry whose bytes are in a member of their own, which comes later. Keeps nothing that can be long."""
+class PendingEntry:
+    """An entry whose bytes are in a later member of their own. Keeps nothing that can be long."""
 
     def __init__(self, before: bytes, entry: dict[str, Any], line: int) -> None:
         numbers = (entry["seq"], entry["sub"], entry["time"], entry["ordinal"])
         self.hash = sha256(b"%b%b %d %d %d %d\n" % (before, entry["kind"].encode(), *numbers))
-        """As far as `link` goes before the bytes themselves."""
+        """The hash of `link`, up to the bytes of the entry."""
         self.chain = bytes.fromhex(entry["chain"])
-        self.place = {"task": shortened(entry["task"]), "seq": entry["seq"], "sub": entry["sub"]}
+        self.location = {"task": shorten(entry["task"]), "seq": entry["seq"], "sub": entry["sub"]}
         self.line = line
 
 
-class Proven(NamedTuple):
-    """What a proof says of a task."""
+class ProvenHead(NamedTuple):
+    """The head of a task that a proof shows."""
 
-    place: tuple[int, int]
+    position: tuple[int, int]
+    """The seq and sub of the entry."""
     chain: str
     scope: str
 
 
 class EventVerifier:
-    """`tasks` are the lines of tasks.ndjson; `leaves` what proofs say of a task."""
+    """`tasks` are the lines of tasks.ndjson, and `proven_heads` the heads that proofs show, by task id."""
 
     def __init__(
         self,
         manifest: Manifest,
         faults: Faults,
         tasks: Iterator[bytes],
-        leaves: dict[str, Proven],
+        proven_heads: dict[str, ProvenHead],
     ) -> None:
         self.manifest = manifest
         self.faults = faults
         self.tasks = tasks
-        self.leaves = leaves
+        self.proven_heads = proven_heads
         self.task: dict[str, Any] | None = None
         self.task_line = 0
-        self.run = sha256()
+        self.run_root = sha256()
         self.run_id = ""
-        self.line = self.untold = self.places = 0
-        self.before, self.at = NO_CHAIN, (0, 0)
-        self.later: dict[str, list[Later]] = {}
+        self.line = self.without_event = self.entries = 0
+        self.chain, self.position = NO_CHAIN, (0, 0)
+        self.pending: dict[str, list[PendingEntry]] = {}
+        """The pending entries by the digest of their bytes."""
 
     def add(self, line: bytes) -> None:
         self.line += 1
@@ -103,62 +104,66 @@ class EventVerifier:
             self._fault(str(error))
             return
         if not _is_entry(entry):
-            self._fault("it is not an entry: a field is missing, too many, or of a wrong kind")
+            self._fault("not an entry: a field is missing, unknown or of a wrong type")
             return
         if self.task is None or entry["task"] != self.task["task"]:
             self._end_task()
             self._next_task(entry)
-        self._position(entry)
-        self._link(entry)
-        self._event(entry, line)
-        self.before, self.at = bytes.fromhex(entry["chain"]), (entry["seq"], entry["sub"])
-        self.places += 1
+        self._check_position(entry)
+        self._check_link(entry)
+        self._check_event(entry, line)
+        self.chain, self.position = bytes.fromhex(entry["chain"]), (entry["seq"], entry["sub"])
+        self.entries += 1
 
     def end(self) -> None:
         self._end_task()
         for line in self.tasks:
             self.task_line += 1
-            told = _task(line)
-            name = told["task"] if told else ""
-            self.faults.add(bundle.TASKS, "its entries are missing", line=self.task_line, task=name)
-        for task in self.leaves:
-            self.faults.add(bundle.PROOFS, "the entry that it proves is not in the bundle", task=task)
-        expected, found = self.manifest.roots.run_root, f"sha256:{self.run.hexdigest()}"
+            task = _read_task(line)
+            name = task["task"] if task else ""
+            self.faults.add(bundle.TASKS, "the entries of the task are missing", line=self.task_line, task=name)
+        for task_id in self.proven_heads:
+            self.faults.add(bundle.PROOFS, "the proven entry is not in the bundle", task=task_id)
+        expected, found = self.manifest.roots.run_root, f"sha256:{self.run_root.hexdigest()}"
         if expected != found:
             self.faults.add(bundle.EVENTS, "the run root differs", expected=expected, found=found)
-        if self.untold != self.manifest.counts.untold:
-            self._fault("entries without an event", expected=self.manifest.counts.untold, found=self.untold)
+        if self.without_event != self.manifest.counts.without_event:
+            self._fault(
+                "the number of entries without an event differs",
+                expected=self.manifest.counts.without_event,
+                found=self.without_event,
+            )
 
     def _next_task(self, entry: dict[str, Any]) -> None:
-        self.before, self.at, self.places = NO_CHAIN, (0, 0), 0
+        self.chain, self.position, self.entries = NO_CHAIN, (0, 0), 0
         self.run_id = run_id("task", entry["task"])
         line = next(self.tasks, None)
         self.task_line += 1
-        told = None if line is None else _task(line)
-        if told is None or told["task"] != entry["task"]:
-            expected = "no more" if line is None else told["task"] if told else "a task"
-            self._fault("its task does not follow", entry, expected=expected, found=entry["task"])
-        self.task = {"task": entry["task"]} if told is None else {**told, "task": entry["task"]}
+        task = None if line is None else _read_task(line)
+        if task is None or task["task"] != entry["task"]:
+            expected = "no more" if line is None else task["task"] if task else "a task"
+            self._fault("the task of the entry is not the next one", entry, expected=expected, found=entry["task"])
+        self.task = {"task": entry["task"]} if task is None else {**task, "task": entry["task"]}
 
     def _end_task(self) -> None:
-        told = self.task
+        task = self.task
         self.task = None
-        if told is None or "chain" not in told:
+        if task is None or "chain" not in task:
             return
-        expected = (told["seq"], told["sub"], told["chain"], told["entries"])
-        found = (*self.at, self.before.hex(), self.places)
+        expected = (task["seq"], task["sub"], task["chain"], task["entries"])
+        found = (*self.position, self.chain.hex(), self.entries)
         if expected != found:
             self.faults.add(
                 bundle.TASKS,
-                "its head is not that of its entries",
+                "the head of the task does not match its entries",
                 line=self.task_line,
-                task=told["task"],
+                task=task["task"],
                 expected=expected,
                 found=found,
             )
 
-    def _position(self, entry: dict[str, Any]) -> None:
-        seq, sub = self.at
+    def _check_position(self, entry: dict[str, Any]) -> None:
+        seq, sub = self.position
         if (entry["seq"], entry["sub"]) not in ((seq, sub + 1), (seq + 1, 0)):
             self._fault(
                 OUT_OF_ORDER,
@@ -167,89 +172,92 @@ class EventVerifier:
                 found=f"{entry['seq']}.{entry['sub']}",
             )
 
-    def _link(self, entry: dict[str, Any]) -> None:
+    def _check_link(self, entry: dict[str, Any]) -> None:
         raw = entry["raw"]
-        leaf = self.leaves.get(entry["task"])
-        if leaf is not None and leaf.place == (entry["seq"], entry["sub"]):
-            del self.leaves[entry["task"]]
-            if leaf.chain != entry["chain"]:
-                self._fault("the checkpoint has another chain", entry, expected=leaf.chain, found=entry["chain"])
+        proven = self.proven_heads.get(entry["task"])
+        if proven is not None and proven.position == (entry["seq"], entry["sub"]):
+            del self.proven_heads[entry["task"]]
+            if proven.chain != entry["chain"]:
+                self._fault("the checkpoint has another chain", entry, expected=proven.chain, found=entry["chain"])
             scope = None if self.task is None else self.task.get("scope")
-            if leaf.scope != scope:
-                self._fault("the checkpoint has another scope", entry, expected=leaf.scope, found=scope)
+            if proven.scope != scope:
+                self._fault("the checkpoint has another scope", entry, expected=proven.scope, found=scope)
         if isinstance(raw, dict) and "sha256" in raw:
             redacted = bool(self.manifest.redacted)
             if raw["where"] != ("redacted" if redacted else "member"):
-                self._fault("its bytes are not there", entry)
+                self._fault("the bytes of the entry are not in the bundle", entry)
             elif not redacted:
-                self.later.setdefault(raw["sha256"], []).append(Later(self.before, entry, self.line))
+                self.pending.setdefault(raw["sha256"], []).append(PendingEntry(self.chain, entry, self.line))
             return
         data = bytes.fromhex(raw["hex"]) if isinstance(raw, dict) else raw.encode()
-        made = link(self.before, entry["seq"], entry["sub"], entry["kind"], data, entry["time"], entry["ordinal"])
-        if made.hex() != entry["chain"]:
-            self._fault(CHANGED, entry, expected=made.hex(), found=entry["chain"])
+        chain = link(self.chain, entry["seq"], entry["sub"], entry["kind"], data, entry["time"], entry["ordinal"])
+        if chain.hex() != entry["chain"]:
+            self._fault(CHANGED, entry, expected=chain.hex(), found=entry["chain"])
 
-    def _event(self, entry: dict[str, Any], line: bytes) -> None:
+    def _check_event(self, entry: dict[str, Any], line: bytes) -> None:
         event = entry["event"]
         if event is None:
-            self.untold += 1
+            self.without_event += 1
             return
-        self.run.update(str(event.get("assaycontenthash")).encode() + b"\n")
-        shown, data = _parts(line)
+        self.run_root.update(str(event.get("assaycontenthash")).encode() + b"\n")
+        written, data = _event_and_data(line)
         kind = TYPE + NAMES.get(entry["kind"], "unknown")
-        made = EvidenceEvent(kind, entry["task"], self.run_id, self.places, rfc3339(entry["time"]), data)
+        rebuilt = EvidenceEvent(kind, entry["task"], self.run_id, self.entries, rfc3339(entry["time"]), data)
         if "data" in event:
-            self._data(entry, event["data"])
-            if made.line() == shown:
+            self._check_data(entry, event["data"])
+            if rebuilt.line() == written:
                 return
-        self._envelope(entry, event, made)
+        self._check_envelope(entry, event, rebuilt)
 
-    def _envelope(self, entry: dict[str, Any], event: dict[str, Any], made: EvidenceEvent) -> None:
-        """Field by field, where the whole is not as this release writes it."""
+    def _check_envelope(self, entry: dict[str, Any], event: dict[str, Any], rebuilt: EvidenceEvent) -> None:
+        """Compare field by field, because this release would write the event differently."""
         expected = {
             "assayproducer": PRODUCER,
             "assayproducerversion": self.manifest.producer.version,
-            "assayrunid": made.run,
-            "assayseq": made.seq,
+            "assayrunid": rebuilt.run,
+            "assayseq": rebuilt.seq,
             "datacontenttype": JSON,
-            "id": made.id,
+            "id": rebuilt.id,
             "source": SOURCE,
             "specversion": "1.0",
-            "subject": made.subject,
-            "time": made.time,
-            "type": made.type,
+            "subject": rebuilt.subject,
+            "time": rebuilt.time,
+            "type": rebuilt.type,
         }
         if "data" in event:
-            expected["assaycontenthash"] = made.content_hash
+            expected["assaycontenthash"] = rebuilt.content_hash
         for name, value in expected.items():
             if event.get(name) != value:
-                self._fault(f"its event has another {name}", entry, expected=str(value), found=str(event.get(name)))
+                self._fault(f"the event has a wrong {name}", entry, expected=str(value), found=str(event.get(name)))
         if event.keys() - {"data"} != ENVELOPE:
             members = ", ".join(sorted((event.keys() - {"data"}) ^ ENVELOPE))
-            self._fault("its event has other members", entry, found=members)
+            self._fault("the event has missing or unknown members", entry, found=members)
 
-    def _data(self, entry: dict[str, Any], data: Any) -> None:
-        said = data.get("entry") if isinstance(data, dict) else None
-        place = {name: entry[name] for name in PLACE}
-        if said != place:
-            self._fault("its event tells of another entry", entry, expected=str(place), found=str(said))
+    def _check_data(self, entry: dict[str, Any], data: Any) -> None:
+        found = data.get("entry") if isinstance(data, dict) else None
+        expected = {name: entry[name] for name in POSITION}
+        if found != expected:
+            self._fault("the event is about another entry", entry, expected=str(expected), found=str(found))
         raw = data.get("raw") if isinstance(data, dict) else None
         if isinstance(entry["raw"], str) and isinstance(raw, dict):
             digest = sha256(entry["raw"].encode()).hexdigest()
             if raw.get("sha256") != digest:
-                self._fault("its event is of other bytes", entry, expected=str(raw.get("sha256")), found=digest)
+                self._fault("the event is about other bytes", entry, expected=str(raw.get("sha256")), found=digest)
 
-    def _fault(self, what: str, entry: dict[str, Any] | None = None, **more: Any) -> None:
+    def _fault(self, what: str, entry: dict[str, Any] | None = None, **details: Any) -> None:
         at = {} if entry is None else {"task": entry["task"], "seq": entry["seq"], "sub": entry["sub"]}
-        self.faults.add(bundle.EVENTS, what, line=self.line, **at, **more)
+        self.faults.add(bundle.EVENTS, what, line=self.line, **at, **details)
 
 
-_EVENT_AT = len(b'{"chain":"') + 64 + len(b'","event":')
+_EVENT_START = len(b'{"chain":"') + 64 + len(b'","event":')
 
 
-def _parts(line: bytes) -> tuple[bytes, bytes]:
-    """The event in a canonical line, and its data. Quotes within strings are escaped, so the marks are members."""
-    event = line[_EVENT_AT : line.rfind(b',"kind":')]
+def _event_and_data(line: bytes) -> tuple[bytes, bytes]:
+    """Return the event in a canonical line, and its data.
+
+    Quotes within strings are escaped, so that the patterns match only members.
+    """
+    event = line[_EVENT_START : line.rfind(b',"kind":')]
     start, stop = event.find(b',"data":'), event.rfind(b',"datacontenttype":')
     return event, event[start + len(b',"data":') : stop] if start >= 0 else b""
 
@@ -284,7 +292,7 @@ def _is_raw(raw: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int and 0 <= value < BIG
+    return type(value) is int and 0 <= value <= MAX_EXACT
 
 
 def is_digest(text: Any) -> bool:
@@ -295,11 +303,11 @@ def _is_hex(text: str) -> bool:
     return not text.strip("0123456789abcdef") and len(text) % 2 == 0
 
 
-def _task(line: bytes) -> dict[str, Any] | None:
-    """A line of tasks.ndjson that was read before; None if it is none."""
+def _read_task(line: bytes) -> dict[str, Any] | None:
+    """Return the task in a line of tasks.ndjson, or None if the line is invalid. It has been reported then."""
     try:
-        told = read_line(line)
+        task = read_line(line)
     except ValueError:
         return None
-    fits = isinstance(told, dict) and told.keys() >= TASK and isinstance(told["task"], str) and is_digest(told["chain"])
-    return told if fits else None
+    fits = isinstance(task, dict) and task.keys() >= TASK and isinstance(task["task"], str) and is_digest(task["chain"])
+    return task if fits else None

@@ -1,4 +1,4 @@
-"""Reads a bundle's container with suspicion: a little at a time, and only what an export would have written."""
+"""Reads the container of an untrusted bundle: in small pieces, and only bytes that an export would have written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from roost.evidence import bundle
 from roost.evidence.bundle import BLOCK, BundleLimits
 
 PIECE = 64 * 1024
-FREE = 4 << 20
-"""Bytes that may come out before the ratio counts."""
+RATIO_FREE = 4 << 20
+"""Uncompressed bytes before the limit on the compression ratio applies."""
 
 _FIELDS = (
     ("name", 0, 100),
@@ -32,8 +32,8 @@ _FIELDS = (
 )
 
 
-class Broken(Exception):
-    """It is no sound container, or was damaged; `at` is the member."""
+class BundleDamaged(Exception):
+    """The container is malformed. `at` is the member."""
 
     def __init__(self, at: str, message: str) -> None:
         super().__init__(message)
@@ -41,121 +41,124 @@ class Broken(Exception):
 
 
 class BundleUnreadable(Exception):
-    """It cannot be judged; the message says why."""
+    """The bundle cannot be judged. The message says why."""
 
 
-class Unpacked:
-    """The bytes of a gzip file, as they are asked for."""
+class GzipReader:
+    """Decompresses a gzip file on demand."""
 
     def __init__(self, file: IO[bytes], limits: BundleLimits) -> None:
         self.file = file
         self.limits = limits
         self.inflate = zlib.decompressobj(31)
-        self.came = self.gave = 0
+        self.bytes_in = self.bytes_out = 0
         self.buffer = bytearray()
         head = file.read(len(bundle.GZIP_HEAD))
         if head != bundle.GZIP_HEAD:
-            raise Broken("gzip", f"expected the first bytes {bundle.GZIP_HEAD.hex()}, found {head.hex() or 'nothing'}")
+            found = head.hex() or "nothing"
+            raise BundleDamaged("gzip", f"expected the first bytes {bundle.GZIP_HEAD.hex()}, found {found}")
         self._feed(head)
 
-    def exactly(self, size: int, at: str) -> bytes:
-        """So many bytes, few at a time: the caller knows that it wants them in memory."""
-        while len(self.buffer) < size and self._more(at):
+    def read_exactly(self, size: int, at: str) -> bytes:
+        """Return `size` bytes. They are held in memory, so the caller bounds the size."""
+        while len(self.buffer) < size and self._read_more(at):
             pass
         if len(self.buffer) < size:
-            raise Broken(at, "it is truncated: the bundle ends here")
+            raise BundleDamaged(at, "truncated: the bundle ends here")
         found = bytes(self.buffer[:size])
         del self.buffer[:size]
         return found
 
-    def end(self) -> None:
-        """Nothing comes after the tar, and nothing after the gzip."""
-        while self._more("gzip"):
+    def check_end(self) -> None:
+        """Check that nothing follows the archive, and nothing the compressed data."""
+        while self._read_more("gzip"):
             if self.buffer:
                 break
         if self.buffer:
-            raise Broken("tar", "there is something after the end of the archive")
+            raise BundleDamaged("tar", "there is data after the end of the archive")
         if self.inflate.unused_data or self.file.read(1):
-            raise Broken("gzip", "there is something after the end of the compressed data")
+            raise BundleDamaged("gzip", "there is data after the end of the compressed data")
 
-    def _more(self, at: str) -> bool:
-        """False at the end of the compressed data."""
+    def _read_more(self, at: str) -> bool:
+        """Return False at the end of the compressed data."""
         if self.inflate.eof:
             return False
         piece = self.inflate.unconsumed_tail or self.file.read(PIECE)
         if not piece:
-            raise Broken(at, "it is truncated: the compressed data ends here")
+            raise BundleDamaged(at, "truncated: the compressed data ends here")
         self._feed(piece)
         return True
 
     def _feed(self, piece: bytes) -> None:
         try:
-            made = self.inflate.decompress(piece, PIECE)
+            output = self.inflate.decompress(piece, PIECE)
         except zlib.error as error:
-            raise Broken("gzip", f"the compressed data is damaged after {self.gave} bytes: {error}") from None
-        self.came += len(piece) - len(self.inflate.unconsumed_tail)
-        self.gave += len(made)
-        if self.gave > FREE + self.limits.ratio * self.came:
+            raise BundleDamaged(
+                "gzip", f"the compressed data is damaged after {self.bytes_out} bytes: {error}"
+            ) from None
+        self.bytes_in += len(piece) - len(self.inflate.unconsumed_tail)
+        self.bytes_out += len(output)
+        if self.bytes_out > RATIO_FREE + self.limits.ratio * self.bytes_in:
             raise BundleUnreadable(
-                f"it expands to more than {self.limits.ratio} times its size: raise --max-ratio if that is meant"
+                f"it expands to more than {self.limits.ratio} times its size: raise --max-ratio to accept it"
             )
-        self.buffer += made
+        self.buffer += output
 
 
 class ReadMember(NamedTuple):
     name: str
     size: int
     pieces: Iterator[bytes]
-    """To be read to the end before the next member."""
+    """Must be read to the end before the next member."""
 
 
-def members(unpacked: Unpacked) -> Iterator[ReadMember]:
+def members(reader: GzipReader) -> Iterator[ReadMember]:
     last: tuple[int, str] = (-1, "")
     while True:
-        block = unpacked.exactly(BLOCK, "tar")
+        block = reader.read_exactly(BLOCK, "tar")
         if block == bytes(BLOCK):
-            if unpacked.exactly(BLOCK, "tar") != bytes(BLOCK):
-                raise Broken("tar", "expected a second empty block at the end, found something else")
-            unpacked.end()
+            if reader.read_exactly(BLOCK, "tar") != bytes(BLOCK):
+                raise BundleDamaged("tar", "expected a second empty block at the end, found other data")
+            reader.check_end()
             return
-        name, size = _checked(block)
+        name, size = _parse_header(block)
         if bundle.order(name) <= last:
-            again = "a second time" if bundle.order(name) == last else f"after {last[1]}"
-            raise Broken(name, f"it is there {again}")
+            what = "the member occurs twice" if bundle.order(name) == last else f"the member must come before {last[1]}"
+            raise BundleDamaged(name, what)
         last = bundle.order(name)
-        yield ReadMember(name, size, _pieces(unpacked, name, size))
+        yield ReadMember(name, size, _pieces(reader, name, size))
         rest = -size % BLOCK
-        if unpacked.exactly(rest, name) != bytes(rest):
-            raise Broken(name, "expected zeros after it, up to a whole block")
+        if reader.read_exactly(rest, name) != bytes(rest):
+            raise BundleDamaged(name, "expected zeros after the member, up to a whole block")
 
 
-def _checked(block: bytes) -> tuple[str, int]:
+def _parse_header(block: bytes) -> tuple[str, int]:
     name = block[:100].rstrip(b"\0").decode("ascii", "replace")
     prefix = block[345:500].rstrip(b"\0").decode("ascii", "replace")
     name = f"{prefix}/{name}" if prefix else name
     if block[156:157] != b"0":
-        raise Broken(name[:100], f"it is no plain file: its type is {block[156:157]!r}")
+        raise BundleDamaged(name[:100], f"not a regular file: the type is {block[156:157]!r}")
     if not bundle.known(name):
-        raise Broken(name[:100], f"a bundle has no member {name!r}")
+        raise BundleDamaged(name[:100], f"a bundle has no member {name!r}")
     digits = block[124:135]
     size = int(digits, 8) if digits.isdigit() and b"8" not in digits and b"9" not in digits else -1
     expected = bundle.header(name, max(size, 0))
     for field, start, stop in _FIELDS:
         if block[start:stop] != expected[start:stop] or size < 0:
-            what = f"its header has another {field}: expected {expected[start:stop]!r}, found {block[start:stop]!r}"
-            raise Broken(name, what)
+            what = f"the tar header has a wrong {field}: expected {expected[start:stop]!r}, found {block[start:stop]!r}"
+            raise BundleDamaged(name, what)
     return name, size
 
 
-def _pieces(unpacked: Unpacked, name: str, size: int) -> Iterator[bytes]:
+def _pieces(reader: GzipReader, name: str, size: int) -> Iterator[bytes]:
     while size:
-        piece = unpacked.exactly(min(size, PIECE), name)
+        piece = reader.read_exactly(min(size, PIECE), name)
         size -= len(piece)
         yield piece
 
 
 def lines(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Without their ends. Unjudged for one that is too long."""
+    """Yield the lines without their ends. Raises BundleUnreadable for a line that is too long."""
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -163,4 +166,4 @@ def lines(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
             raise BundleUnreadable(f"{name} has a line of more than {bundle.MAX_LINE} bytes")
         yield from whole
     if rest:
-        raise Broken(name, "its last line has no end")
+        raise BundleDamaged(name, "the last line has no line end")

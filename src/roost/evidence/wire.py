@@ -1,6 +1,6 @@
-"""The profile v2: documents of A2A 0.3 and 1.0, as they were on the wire, told in canonical events.
+"""The profile v2: converts documents of A2A 0.3 and 1.0, as they were on the wire, to canonical events.
 
-Whatever is in a document and not in its event is named there by JSON pointer, at any depth.
+An event lists every value of its document that it does not contain, by JSON pointer and at any depth.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 from roost.evidence.adapter import Mode
 from roost.evidence.adapter_fields import rfc3339_utc
 from roost.evidence.claims import Claims, handoff, is_reference, reference
-from roost.evidence.documents import UNKNOWN, V03, V10, Document, recognized
-from roost.evidence.errors import ErrorKind, EvidenceError, measurement
-from roost.evidence.events import JSON, TYPE, Data, EvidenceEvent, Raw, raw_of, run_id
-from roost.evidence.numbers import mended, read_float, read_int
+from roost.evidence.documents import UNKNOWN, V03, V10, Document, recognize
+from roost.evidence.errors import ErrorKind, EvidenceError, InputLimitReached, measurement
+from roost.evidence.events import TYPE, Data, EvidenceEvent, run_id
+from roost.evidence.json_input import check_shape, check_size, large_numbers_as_text, parse, read_float, read_int
 from roost.evidence.pointers import NamedPointers
-from roost.evidence.raw import Keep
-from roost.evidence.reading import check_shape, check_size, parse
+from roost.evidence.raw import JSON, Keep, Raw, raw_of
 from roost.evidence.schema import NOTHING
 from roost.identity.card_verification import Jwk, Unverifiable, verify
 
@@ -47,16 +46,16 @@ _IDS = {
     "statusUpdate": {"task": "taskId", "context": "contextId"},
     "artifactUpdate": {"artifact": "artifact.artifactId", "task": "taskId", "context": "contextId"},
 }
-_MUST_HAVE = {"message": "message", "task": "task", "statusUpdate": "task", "artifactUpdate": "task"}
-"""The reference that lenient mode puts there where it is missing."""
+_REQUIRED_REF = {"message": "message", "task": "task", "statusUpdate": "task", "artifactUpdate": "task"}
+"""The reference that every such document needs. Lenient mode adds it if it is missing."""
 
 
 class TrafficLimits(NamedTuple):
     max_bytes: int = 100 * MIB
-    """Of all documents together."""
+    """Bytes of all documents together."""
     max_events: int = 100_000
     max_payload_bytes: int = MIB
-    """Of one document, and of its event."""
+    """Bytes of one document, and of its event."""
     max_json_depth: int = 64
     max_array_length: int = 10_000
 
@@ -64,15 +63,8 @@ class TrafficLimits(NamedTuple):
 DEFAULT = TrafficLimits()
 
 
-class Full(EvidenceError):
-    """A converter takes no more documents."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorKind.MEASUREMENT, message)
-
-
 class TrafficConverter:
-    """Documents in the order in which they were seen. Each task has a sequence of its own, from 0."""
+    """Converts documents in the order in which they were seen. Each task has its own sequence, from 0."""
 
     def __init__(
         self,
@@ -82,9 +74,9 @@ class TrafficConverter:
         limits: TrafficLimits = DEFAULT,
         keep: Keep = raw_of,
     ) -> None:
-        """`version` counts where a document does not tell; `keys` are those that signatures of cards are tried with."""
+        """`version` applies to documents that do not show theirs. Card signatures are checked against `keys`."""
         self.mode = mode
-        self.hint = None if version is None else _supported(version)
+        self.hint = None if version is None else _supported_version(version)
         self.keys = keys
         self.limits = limits
         self.keep = keep
@@ -93,28 +85,28 @@ class TrafficConverter:
         self.sequences: Counter[str] = Counter()
 
     def convert(self, payload: bytes, media_type: str = JSON) -> EvidenceEvent:
-        self._count(payload)
+        self._check_limits(payload)
         raw = self.keep(payload, media_type)
         value = parse(payload, what="invalid A2A payload JSON", read_int=read_int, read_float=read_float, unique=True)
         check_shape(value, self.limits.max_json_depth, self.limits.max_array_length)
-        event = _Reading(self, value, raw).event()
+        event = _DocumentConversion(self, value, raw).event()
         if len(event.line()) > self.limits.max_payload_bytes:
             raise measurement(f"event exceeds max_payload_bytes ({self.limits.max_payload_bytes})")
         self.sequences[event.run] += 1
         self.events += 1
         return event
 
-    def _count(self, payload: bytes) -> None:
+    def _check_limits(self, payload: bytes) -> None:
         self.bytes += len(payload)
         if self.bytes > self.limits.max_bytes:
-            raise Full(f"input exceeds max_bytes ({self.limits.max_bytes})")
+            raise InputLimitReached(f"input exceeds max_bytes ({self.limits.max_bytes})")
         if self.events >= self.limits.max_events:
-            raise Full(f"input exceeds max_events ({self.limits.max_events})")
+            raise InputLimitReached(f"input exceeds max_events ({self.limits.max_events})")
         check_size(payload, self.limits.max_payload_bytes)
 
 
-class _Reading:
-    """One document."""
+class _DocumentConversion:
+    """Converts one document."""
 
     def __init__(self, converter: TrafficConverter, value: Any, raw: Raw) -> None:
         self.converter = converter
@@ -125,23 +117,24 @@ class _Reading:
         self.unmapped = NamedPointers()
 
     def event(self) -> EvidenceEvent:
-        document = recognized(self.value)
+        document = recognize(self.value)
         if document is None:
             if not self.lenient:
                 raise EvidenceError(ErrorKind.LOSSINESS, "unsupported document in strict mode")
-            NOTHING.take(self.value, "", self.unmapped)
+            NOTHING.apply(self.value, "", self.unmapped)
             document = Document("unknown", UNKNOWN, lambda _: NOTHING)
-            return self._made(document, (UNKNOWN, UNKNOWN), {})
+            return self._build(document, (UNKNOWN, UNKNOWN), {})
         version = self._version(document)
-        content = document.node(version[0] if version[0] != UNKNOWN else V10).take(self.value, "", self.unmapped)
-        return self._made(document, version, content)
+        schema = document.schema(version[0] if version[0] != UNKNOWN else V10)
+        content = schema.apply(self.value, "", self.unmapped)
+        return self._build(document, version, content)
 
     def _version(self, document: Document) -> tuple[str, str]:
-        """And how it is known."""
+        """Return the version, and how it is known."""
         if document.version == V03 and document.card is not None:
             declared = document.card.get("protocolVersion")
             if isinstance(declared, str):
-                if _supported(declared) != V03:
+                if _supported_version(declared) != V03:
                     raise _unsupported(declared)
                 return V03, "declared"
         if document.version is not None:
@@ -149,26 +142,26 @@ class _Reading:
         if self.converter.hint is not None:
             return self.converter.hint, "hint"
         if not self.lenient:
-            raise measurement("the document does not tell its A2A version, and no version was given")
+            raise measurement("the document does not show its A2A version, and no version was given")
         self.synthetic.add("/data/protocol/version")
         return V10, "assumed"
 
-    def _made(self, document: Document, version: tuple[str, str], content: dict[str, Any]) -> EvidenceEvent:
+    def _build(self, document: Document, version: tuple[str, str], content: dict[str, Any]) -> EvidenceEvent:
         holder = next((content[name] for name in ("request", "pushConfig") if name in content), content)
         member = next((name for name in _REQUIRED if isinstance(holder.get(name), dict)), None)
         found: Mapping[str, Any] = holder[member] if member else {}
         if not self.lenient:
             self._check(document, member, found)
-        refs = self._refs(member or document.needs, found)
-        if isinstance(holder.get(document.task), str):
-            refs["task"] = reference(holder[document.task])
+        refs = self._refs(member or document.required, found)
+        if isinstance(holder.get(document.task_field), str):
+            refs["task"] = reference(holder[document.task_field])
         run, subject = self._run(member, found, refs)
         data = Data(
             document=document.name,
             version=version[0],
             version_source=version[1],
             refs=refs,
-            content=mended(content, "/data/content", self.synthetic),
+            content=large_numbers_as_text(content, "/data/content", self.synthetic),
             claims=self._claims(document, member, found, holder),
             synthetic=self.synthetic,
             unmapped=self.unmapped,
@@ -181,30 +174,30 @@ class _Reading:
             subject=subject,
             run=run,
             seq=self.converter.sequences[run],
-            time=rfc3339_utc(_at(found, "status.timestamp")),
+            time=rfc3339_utc(_value_at(found, "status.timestamp")),
             data=data.canonical(),
         )
 
     def _check(self, document: Document, member: str | None, found: Mapping[str, Any]) -> None:
         if len(document.members) > 1:
             raise measurement(f"a StreamResponse has exactly one of its members, not {' and '.join(document.members)}")
-        if document.needs and member is None:
-            raise measurement(f"missing required field: {document.needs}")
+        if document.required and member is None:
+            raise measurement(f"missing required field: {document.required}")
         for path in _REQUIRED.get(member or "", ()):
-            if _at(found, path) is None:
+            if _value_at(found, path) is None:
                 raise measurement(f"missing required field: {member}.{path}")
 
     def _refs(self, member: str, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        ids = {name: _at(found, path) for name, path in _IDS.get(member, {}).items()}
+        ids = {name: _value_at(found, path) for name, path in _IDS.get(member, {}).items()}
         refs = {name: reference(value) for name, value in ids.items() if isinstance(value, str)}
-        needed = _MUST_HAVE.get(member)
+        needed = _REQUIRED_REF.get(member)
         if needed is not None and needed not in refs:
             refs[needed] = reference(f"unknown-{needed}", synthetic=True)
             self.synthetic.add(f"/data/refs/{needed}/id")
         return refs
 
     def _run(self, member: str | None, found: Mapping[str, Any], refs: Mapping[str, Any]) -> tuple[str, str]:
-        """The run id and the subject: the task, or else what is nearest to it."""
+        """Return the run id and the subject: those of the task, else of the context, the message or the input."""
         for name in ("task", "context", "message"):
             if name in refs and refs[name]["visible"]:
                 return run_id(name, refs[name]["id"]), refs[name]["id"]
@@ -229,12 +222,12 @@ class _Reading:
             "extended_card_access_visible": document.extended,
             "signature_material_visible": signed,
         }
-        made_by = verified_with(document.card, self.converter.keys) if signed else None
-        return Claims(discovery=discovery, signature={"present": signed, "verified_with": made_by, "anchored": False})
+        key = verifying_key(document.card, self.converter.keys) if signed else None
+        return Claims(discovery=discovery, signature={"present": signed, "verified_with": key, "anchored": False})
 
 
-def verified_with(card: Mapping[str, Any], keys: Sequence[Jwk]) -> str | None:
-    """The thumbprint of the first of these keys that a signature of the card fits. Whose key it is, is not asked."""
+def verifying_key(card: Mapping[str, Any], keys: Sequence[Jwk]) -> str | None:
+    """Return the thumbprint of the first key that fits a signature of the card. It does not check who owns the key."""
     if not keys:
         return None
     try:
@@ -244,7 +237,7 @@ def verified_with(card: Mapping[str, Any], keys: Sequence[Jwk]) -> str | None:
     return next((verdict.thumbprint for verdict in verdicts if verdict.valid), None)
 
 
-def _supported(version: str) -> str:
+def _supported_version(version: str) -> str:
     known = next((one for one in (V03, V10) if version == one or version.startswith(f"{one}.")), None)
     if known is None:
         raise _unsupported(version)
@@ -255,7 +248,7 @@ def _unsupported(version: str) -> EvidenceError:
     return EvidenceError(ErrorKind.UNSUPPORTED_VERSION, f"unsupported A2A version: {version:.100}")
 
 
-def _at(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value

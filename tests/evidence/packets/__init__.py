@@ -1,4 +1,4 @@
-"""The packets of the adapter's contract, as they are there."""
+"""The packets of the adapter's contract, unchanged."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def packet(name: str) -> bytes:
 
 
 def changed(name: str, **members: Any) -> bytes:
-    """A packet with other members; None takes one out."""
+    """Return a packet with other members. None removes a member."""
     found = {**json.loads(packet(name)), **members}
     return json.dumps({key: value for key, value in found.items() if value is not None}).encode()

@@ -1,4 +1,4 @@
-"""The harm itself: the same for the same seed, and a proxy that does what it is told."""
+"""The faults: the same seed gives the same schedule, and the proxy forwards, cuts and holds back data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from random import Random
 
 import pytest
-from chaos.harm import CUT, EVERY, FREEZE, KILL, NATS, RESTART, ROLL, SWALLOW, schedule
+from chaos.faults import BLACK_HOLE, CUT, EVERY, FREEZE, KILL, NATS, RESTART, ROLL, schedule
 from chaos.proxy import Proxy
 from chaos.scenario import STORES
 
@@ -18,21 +18,21 @@ LONG_S = 10.0
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_the_same_seed_does_the_same_harm(store: str) -> None:
+def test_the_same_seed_gives_the_same_faults(store: str) -> None:
     assert schedule(Random(1), store, 50) == schedule(Random(1), store, 50)
     assert schedule(Random(1), store, 50) != schedule(Random(2), store, 50)
 
 
-def test_a_round_has_each_kind_of_harm_that_its_store_can_suffer() -> None:
-    assert set(Counter(harm.kind for harm in schedule(Random(1), "sqlite", 4))) == {KILL, ROLL, FREEZE}
-    kinds = Counter(harm.kind for harm in schedule(Random(1), "postgres+nats", 400))
+def test_a_round_has_each_kind_of_fault_that_applies_to_its_store() -> None:
+    assert set(Counter(fault.kind for fault in schedule(Random(1), "sqlite", 4))) == {KILL, ROLL, FREEZE}
+    kinds = Counter(fault.kind for fault in schedule(Random(1), "postgres+nats", 400))
     assert kinds == {KILL: 400, **{kind: 400 // every for kind, every in EVERY.items()}}
-    assert set(kinds) == {KILL, ROLL, FREEZE, CUT, SWALLOW, RESTART, NATS}
+    assert set(kinds) == {KILL, ROLL, FREEZE, CUT, BLACK_HOLE, RESTART, NATS}
 
 
 @asynccontextmanager
 async def echo() -> AsyncIterator[int]:
-    """A server that says everything back; its port."""
+    """Run a server that echoes all data, and yield its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -55,11 +55,11 @@ async def connected(proxy: Proxy) -> AsyncIterator[tuple[asyncio.StreamReader, a
             await writer.wait_closed()
 
 
-async def test_the_proxy_passes_everything_on() -> None:
+async def test_the_proxy_forwards_all_data() -> None:
     async with echo() as port, Proxy(port) as proxy, connected(proxy) as (reader, writer):
-        said = b"x" * 1_000_000
-        writer.write(said)
-        assert await reader.readexactly(len(said)) == said
+        data = b"x" * 1_000_000
+        writer.write(data)
+        assert await reader.readexactly(len(data)) == data
 
 
 async def test_a_cut_resets_connections_and_the_next_one_works() -> None:
@@ -76,11 +76,11 @@ async def test_a_cut_resets_connections_and_the_next_one_works() -> None:
 
 
 @pytest.mark.parametrize("then_cut", [False, True])
-async def test_a_black_hole_says_nothing_until_it_ends(then_cut: bool) -> None:
+async def test_a_black_hole_delivers_nothing_until_it_ends(then_cut: bool) -> None:
     async with echo() as port, Proxy(port) as proxy, connected(proxy) as (reader, writer):
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
-        hole = asyncio.create_task(proxy.swallow(4 * SHORT_S, then_cut=then_cut))
+        hole = asyncio.create_task(proxy.black_hole(4 * SHORT_S, then_cut=then_cut))
         await asyncio.sleep(0)
         writer.write(b"late")
         async with connected(proxy) as (late, late_writer):

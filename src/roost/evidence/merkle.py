@@ -1,4 +1,4 @@
-"""The Merkle tree of RFC 9162 over the leaves of a checkpoint, in the room of one branch."""
+"""The Merkle tree of RFC 9162 over the leaves of a checkpoint. Holds one branch at a time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class _Node:
         self.digest = digest
         self.height = height
         self.watched = watched
-        """Places of leaves below it whose paths are asked for."""
+        """Indexes of the leaves below the node whose paths are collected."""
 
 
-class Tree:
-    """Leaves are added one by one; `watch` are the places whose paths are wanted."""
+class MerkleTree:
+    """Takes leaves one by one, and collects the paths of the leaves with the indexes `watch`."""
 
     def __init__(self, watch: Iterable[int] = ()) -> None:
         self.count = 0
-        self.paths: dict[int, list[bytes]] = {place: [] for place in watch}
+        self.paths: dict[int, list[bytes]] = {index: [] for index in watch}
         self.branch: list[_Node] = []
 
     def add(self, leaf: bytes) -> None:
@@ -33,7 +33,7 @@ class Tree:
         self.branch.append(node)
 
     def root(self) -> bytes:
-        """After the last leaf; then the paths are whole too."""
+        """Return the root. Call it after the last leaf; it completes the paths, too."""
         if not self.branch:
             return sha256(b"").digest()
         while len(self.branch) > 1:
@@ -42,27 +42,30 @@ class Tree:
         return self.branch[0].digest
 
     def _join(self, left: _Node, right: _Node) -> _Node:
-        for place in left.watched:
-            self.paths[place].append(right.digest)
-        for place in right.watched:
-            self.paths[place].append(left.digest)
-        return _Node(_pair(left.digest, right.digest), left.height + 1, left.watched + right.watched)
+        for index in left.watched:
+            self.paths[index].append(right.digest)
+        for index in right.watched:
+            self.paths[index].append(left.digest)
+        return _Node(_hash_pair(left.digest, right.digest), left.height + 1, left.watched + right.watched)
 
 
-def root_of(leaf: bytes, place: int, count: int, path: Sequence[bytes]) -> bytes | None:
-    """The root that a leaf at a place of so many has with this path; None if the path has a wrong length."""
+def root_from_path(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes | None:
+    """Compute the root from a leaf, its index among `count` leaves, and its path.
+
+    Returns None if the path has a wrong length.
+    """
     digest = sha256(b"\0" + leaf).digest()
     rest = list(path)
     last = count - 1
     while last > 0:
-        if place % 2 or place != last:
+        if index % 2 or index != last:
             if not rest:
                 return None
             sibling = rest.pop(0)
-            digest = _pair(sibling, digest) if place % 2 else _pair(digest, sibling)
-        place, last = place // 2, last // 2
-    return None if rest or place else digest
+            digest = _hash_pair(sibling, digest) if index % 2 else _hash_pair(digest, sibling)
+        index, last = index // 2, last // 2
+    return None if rest or index else digest
 
 
-def _pair(left: bytes, right: bytes) -> bytes:
+def _hash_pair(left: bytes, right: bytes) -> bytes:
     return sha256(b"\1" + left + right).digest()

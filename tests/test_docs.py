@@ -1,0 +1,41 @@
+"""The documentation names only files that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "roost"
+BASES = (ROOT, ROOT / "src", PACKAGE)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+MODULE = re.compile(r"`((?:\w+/)+\w+\.py)`")
+"""A path such as `engine/intake.py`, relative to the repository, to src or to the package."""
+ROOM = re.compile(r"`(\w+/)`")
+"""A folder such as `engine/`, below the package."""
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#]+)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_python_file_that_a_page_names_exists(page: Path) -> None:
+    paths = set(MODULE.findall(page.read_text()))
+    assert sorted(path for path in paths if not any((base / path).exists() for base in BASES)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    links = set(LINK.findall(page.read_text()))
+    assert sorted(link for link in links if not (page.parent / link).exists()) == []
+
+
+def test_the_architecture_names_every_room_and_no_other() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert {found.rstrip("/") for found in ROOM.findall(ARCHITECTURE.read_text())} == rooms
