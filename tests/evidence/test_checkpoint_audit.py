@@ -338,7 +338,7 @@ async def test_a_key_that_was_not_given_is_no_edit_and_no_proof(journal: Written
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from roost.stores.sqlite_offline import OfflineStore
+from roost.stores.sqlite import OfflineStore
 
 async def main():
     store = OfflineStore(Path(sys.argv[1]))

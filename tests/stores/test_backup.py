@@ -17,7 +17,7 @@ from roost.stores import postgres_backup
 from roost.stores.postgres import PostgresStore
 from roost.stores.sqlite import SQLiteStore, StoreInUse
 from roost.stores.sqlite_backup import BackupError, backup_sqlite, restore_sqlite
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 from roost.stores.sqlite_schema import NewerSchema
 
 from .conftest import Open
@@ -87,7 +87,7 @@ async def same_identities(first: Store, second: Store) -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    made = SQLiteStore(tmp_path / "data", ProcessCarrier)
+    made = SQLiteStore(tmp_path / "data", WriterProcess)
     yield made
     await made.close()
 

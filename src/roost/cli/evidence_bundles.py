@@ -16,7 +16,7 @@ from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line
 from roost.cli.store import me, with_store
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -183,7 +183,7 @@ def _exported(
     from roost.identity.audit import AuditLog
     from roost.identity.keys import NoKey
 
-    async def work(store: Store, settings: Settings) -> Any:
+    async def work(store: AdminStore, settings: Settings) -> Any:
         chosen = _selection(tasks, since, agent, redact)
         try:
             made = await write(Source(store, keyring(store, settings)), chosen, file, BundleLimits(events=most))

@@ -13,7 +13,7 @@ from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
 from roost.doors.admin_views import OVERLAP_S, key_shown
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
 from roost.identity.clock import now_ms
 from roost.identity.keys import CannotRetire, Keyring, NoSuchKey
@@ -39,7 +39,7 @@ Overlap = Annotated[
 def _list(as_json: Json = False, **flags: Any) -> None:
     """The keys, without their private parts."""
 
-    async def look(store: Store, settings: Settings) -> list[SigningKey]:
+    async def look(store: AdminStore, settings: Settings) -> list[SigningKey]:
         return (await store.read_identities(0)).keys
 
     found = sorted(with_store(flags, look), key=lambda key: (key.agent, key.created))
@@ -65,7 +65,7 @@ def _rotate(agent: Agent, overlap: Overlap = "", as_json: Json = False, **flags:
     except ValueError as error:
         raise CommandFailed(f"--overlap: {error}", USAGE) from None
 
-    async def rotate(store: Store, settings: Settings) -> SigningKey:
+    async def rotate(store: AdminStore, settings: Settings) -> SigningKey:
         name = "" if agent == FLEET else agent
         known = {key.agent for key in (await store.read_identities(0)).keys} | {*await store.agents()}
         if name and name not in known:
@@ -88,7 +88,7 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
     One of @evidence also after that: it goes on being shown, because what it signed is kept.
     """
 
-    async def retire(store: Store, settings: Settings) -> None:
+    async def retire(store: AdminStore, settings: Settings) -> None:
         ring = keyring(store, settings)
         try:
             await ring.retire("" if agent == FLEET else agent, kid)
@@ -100,7 +100,7 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
     print(f"{kid} is retired: its private part is deleted, and hosts stop showing it within a second or two")
 
 
-def keyring(store: Store, settings: Settings) -> Keyring:
+def keyring(store: AdminStore, settings: Settings) -> Keyring:
     file = Path(settings.secret_file) if settings.secret_file else Path(settings.data) / "secret.key"
     try:
         seal = Seal(load_key(file, create=not settings.secret_file and not settings.store))

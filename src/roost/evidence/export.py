@@ -12,7 +12,7 @@ from msgspec import json, to_builtins
 
 from roost._version import VERSION
 from roost.engine.checkpoint_leaves import scope_digest
-from roost.engine.ports import NewTask, Store, Tombstone
+from roost.engine.ports import AdminStore, NewTask, Tombstone
 from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits, Counts, Manifest, Producer, Roots
 from roost.evidence.bundle_canonical import canonical
@@ -48,7 +48,7 @@ class Altered(Exception):
 
 
 class Source(NamedTuple):
-    store: Store
+    store: AdminStore
     keyring: Keyring
     cards: Mapping[str, bytes] = {}
     """Signed cards, by agent; where there is no host, there are none."""
@@ -243,7 +243,7 @@ class _Export:
             self.parts[bundle.CHECKPOINTS].line(newest)
 
 
-async def _pages(store: Store, task_id: str) -> AsyncIterator[list[Entry]]:
+async def _pages(store: AdminStore, task_id: str) -> AsyncIterator[list[Entry]]:
     """Of fewer entries where they are long."""
     seq, sub, limit = -1, 0, FIRST_PAGE
     while entries := await store.read_entries(task_id, seq, limit, wire=False, sub=sub):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roost.engine.ports import Leaf, Store
+from roost.engine.ports import AdminStore, Leaf
 from roost.evidence.checkpoint import leaf_line, leaves_in
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.export_selection import leaves_of
@@ -18,7 +18,7 @@ class LatestLeaves:
     def __init__(self) -> None:
         self.leaves: dict[str, tuple[int, Leaf]] = {}
 
-    async def look_up(self, store: Store, task_id: str, last: tuple[int, int]) -> None:
+    async def look_up(self, store: AdminStore, task_id: str, last: tuple[int, int]) -> None:
         """`last` is the last entry in the bundle: a checkpoint that was made since may have a later one."""
         found = [(number, leaf) for number, leaf in await leaves_of(store, task_id) if (leaf.seq, leaf.sub) <= last]
         if found:
@@ -28,7 +28,7 @@ class LatestLeaves:
         self.leaves.clear()
 
 
-async def proofs(store: Store, held: LatestLeaves) -> list[bytes]:
+async def proofs(store: AdminStore, held: LatestLeaves) -> list[bytes]:
     """Lines by task id."""
     found: dict[str, bytes] = {}
     for number in sorted({number for number, _ in held.leaves.values()}):
@@ -56,7 +56,7 @@ async def proofs(store: Store, held: LatestLeaves) -> list[bytes]:
     return [found[task_id] for task_id in sorted(found)]
 
 
-async def _places(store: Store, number: int, wanted: set[str]) -> dict[int, str]:
+async def _places(store: AdminStore, number: int, wanted: set[str]) -> dict[int, str]:
     places: dict[int, str] = {}
     place = 0
     async for leaf in leaves_in(store, number):

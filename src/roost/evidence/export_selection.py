@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Container
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from roost.engine.ports import Checkpoint, Leaf, NewTask, Scope, Store, Tombstone
+from roost.engine.ports import AdminStore, Checkpoint, Leaf, NewTask, Scope, Tombstone
 from roost.evidence.checkpoint import BadCheckpoint, read_statement
 from roost.evidence.events import rfc3339
 from roost.identity.tokens import seconds
@@ -70,7 +70,7 @@ def parse_since(text: str, now_ms: int) -> tuple[int | None, int | None, str]:
         ) from None
 
 
-async def check_since(store: Store, selection: Selection) -> None:
+async def check_since(store: AdminStore, selection: Selection) -> None:
     """NothingFound if there is no such checkpoint."""
     number = selection.since_checkpoint
     if number is None:
@@ -85,7 +85,7 @@ async def check_since(store: Store, selection: Selection) -> None:
 class Picking:
     """What a selection takes, by id."""
 
-    def __init__(self, store: Store, selection: Selection) -> None:
+    def __init__(self, store: AdminStore, selection: Selection) -> None:
         self.store = store
         self.selection = selection
         self.agents: set[str] = set()
@@ -152,7 +152,7 @@ class Picking:
         return any(number <= until and leaf.chain == chain for number, leaf in leaves)
 
 
-async def leaves_of(store: Store, task_id: str) -> list[tuple[int, Leaf]]:
+async def leaves_of(store: AdminStore, task_id: str) -> list[tuple[int, Leaf]]:
     """By number."""
     found: list[tuple[int, Leaf]] = []
     number = 0

@@ -15,9 +15,10 @@ import sqlite3
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, BinaryIO, cast, get_type_hints
@@ -25,8 +26,45 @@ from typing import Any, BinaryIO, cast, get_type_hints
 import msgspec
 from msgspec import Raw, Struct
 
-from roost.engine.ports import OutcomeUnknown, StoreUnavailable
-from roost.stores.sqlite_writer import OPERATIONS, SQLiteWriter, reason
+from roost.engine.ports import Append, OutcomeUnknown, StoreUnavailable
+from roost.stores import (
+    sqlite_checkpoints,
+    sqlite_identities,
+    sqlite_pushes,
+    sqlite_records,
+    sqlite_reservations,
+    sqlite_tasks,
+)
+from roost.stores.sqlite_calls import P, Query, T
+from roost.stores.sqlite_writer import SQLiteWriter, reason
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    query.__name__: query
+    for query in (
+        sqlite_tasks.probe,
+        sqlite_tasks.adopt,
+        sqlite_tasks.leave,
+        sqlite_reservations.confirm_reserved,
+        sqlite_reservations.drop_reserved,
+        sqlite_pushes.put_push,
+        sqlite_pushes.delete_push,
+        sqlite_pushes.hold_pushes,
+        sqlite_pushes.move_pushes,
+        sqlite_pushes.retry_pushes,
+        sqlite_records.bury,
+        sqlite_records.add_usage,
+        sqlite_identities.add_token,
+        sqlite_identities.revoke_token,
+        sqlite_identities.add_key,
+        sqlite_identities.retire_key,
+        sqlite_identities.write_audit,
+        sqlite_checkpoints.drop_drafts,
+        sqlite_checkpoints.draft_leaves,
+        sqlite_checkpoints.add_checkpoint,
+    )
+}
+"""The queries that the process runs, by the name that a request gives."""
+COMMIT = "commit"
 
 
 class WriterRequest(Struct, array_like=True):
@@ -51,15 +89,15 @@ Decode = Callable[[Any], Any]
 
 @cache
 def _decoders(operation: str) -> tuple[Decode, Decode]:
-    """For the arguments of an operation of the writer and for its result, as its signature says."""
-    hints = get_type_hints(OPERATIONS.get(operation) or getattr(SQLiteWriter, operation))
+    """Return the decoders of an operation's arguments and of its result, made from its signature."""
+    hints = get_type_hints(SQLiteWriter.commit if operation == COMMIT else OPERATIONS[operation])
     hints.pop("connection", None)
     result = hints.pop("return")
     args = GenericAlias(tuple, tuple(hints.values()))
     return msgspec.msgpack.Decoder(args).decode, msgspec.msgpack.Decoder(result).decode
 
 
-class ProcessCarrier:
+class WriterProcess:
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self.lock = lock
@@ -68,7 +106,16 @@ class ProcessCarrier:
         self.connecting: asyncio.Task[None] | None = None
         self._start()
 
-    async def do(self, operation: str, *args: Any) -> Any:
+    async def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        stale: list[int] = await self._ask(COMMIT, (group, reserve_ids))
+        return stale
+
+    async def do(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        positional = signature(query).bind(None, *args, **kwargs).args[1:] if kwargs else args
+        result: T = await self._ask(query.__name__, positional)
+        return result
+
+    async def _ask(self, operation: str, args: tuple[Any, ...]) -> Any:
         line = await self._connected()
         reply = await line.ask(encode(WriterRequest(operation, Raw(encode(args)))))
         if reply.failure is not None:
@@ -198,7 +245,10 @@ def _open(path: Path) -> SQLiteWriter | WriterReply:
 
 def _reply(writer: SQLiteWriter, request: WriterRequest) -> WriterReply:
     try:
-        result = writer.do(request.operation, *_decoders(request.operation)[0](request.args))
+        args = _decoders(request.operation)[0](request.args)
+        result = (
+            writer.commit(*args) if request.operation == COMMIT else writer.do(OPERATIONS[request.operation], *args)
+        )
     except StoreUnavailable as error:
         return WriterReply(failure=str(error))
     return WriterReply(Raw(encode(result)))

@@ -107,7 +107,7 @@ def _last_seq(connection: sqlite3.Connection, task_id: str) -> int:
     return int(found or 0)
 
 
-def list_pushes(connection: sqlite3.Connection, failing: bool, limit: int) -> list[Push]:
+def list_pushes(connection: sqlite3.Connection, *, failing: bool, limit: int) -> list[Push]:
     where = f"WHERE {FAILING}" if failing else ""
     return _pushes(connection.execute(f"SELECT {PUSH} FROM pushes {where} ORDER BY rowid DESC LIMIT ?", (limit,)))
 

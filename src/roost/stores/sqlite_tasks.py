@@ -34,7 +34,12 @@ SETTLED = [code for code in STATE_OF if code > 2]
 decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
 
 
-def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None) -> Stored | None:
+def probe(connection: sqlite3.Connection) -> None:
+    """Prove that the file can be written."""
+    connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'probes'")
+
+
+def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None = None) -> Stored | None:
     row = connection.execute(
         f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts, tenant, owner, agent"
         " FROM tasks t CROSS JOIN scopes ON scopes.id = t.scope"
@@ -45,7 +50,7 @@ def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None) -
 
 
 def read_entries(
-    connection: sqlite3.Connection, task_id: str, after: int, limit: int, wire: bool, sub: int
+    connection: sqlite3.Connection, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0
 ) -> list[Entry]:
     found: list[Entry] = []
     rows = connection.execute(

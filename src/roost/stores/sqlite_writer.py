@@ -9,25 +9,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from roost.engine.ports import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
-from roost.stores import (
-    sqlite_checkpoints,
-    sqlite_identities,
-    sqlite_pushes,
-    sqlite_records,
-    sqlite_reservations,
-    sqlite_tasks,
-)
 from roost.stores.sqlite_pushes import now_ms
 from roost.stores.sqlite_schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -46,37 +39,12 @@ _STALE = (
     " WHERE t.fence IS NOT v.column2 AND v.column1 IS NOT NULL"
 )
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    operation.__name__: operation
-    for operation in (
-        sqlite_tasks.adopt,
-        sqlite_tasks.leave,
-        sqlite_reservations.confirm_reserved,
-        sqlite_reservations.drop_reserved,
-        sqlite_pushes.put_push,
-        sqlite_pushes.delete_push,
-        sqlite_pushes.hold_pushes,
-        sqlite_pushes.move_pushes,
-        sqlite_pushes.retry_pushes,
-        sqlite_records.bury,
-        sqlite_records.add_usage,
-        sqlite_identities.add_token,
-        sqlite_identities.revoke_token,
-        sqlite_identities.add_key,
-        sqlite_identities.retire_key,
-        sqlite_identities.write_audit,
-        sqlite_checkpoints.drop_drafts,
-        sqlite_checkpoints.draft_leaves,
-        sqlite_checkpoints.add_checkpoint,
-    )
-}
-"""What a writer does beside `commit` and `probe`: each in a transaction of its own."""
 
 encode_segment = msgspec.msgpack.Encoder().encode
 
 
 class SQLiteWriter:
-    """The connection that writes. Not thread-safe: a carrier calls it (sqlite_thread.py, sqlite_process.py)."""
+    """The connection that writes. It is not thread-safe: a WriterThread or a WriterProcess calls it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,15 +54,20 @@ class SQLiteWriter:
     def close(self) -> None:
         self.connection.close()
 
-    def do(self, operation: str, *args: Any) -> Any:
-        """Do `commit`, `probe` or one of OPERATIONS; StoreUnavailable if SQLite refuses."""
-        if operation in OPERATIONS:
-            return self._guarded(self._in_transaction, OPERATIONS[operation], *args)
-        return self._guarded(getattr(self, operation), *args)
+    def do(self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the query in a transaction; raise StoreUnavailable if SQLite refuses."""
+        return self._guarded(partial(self._in_transaction, query, *args, **kwargs))
 
-    def _guarded(self, work: Callable[..., T], *args: Any) -> T:
+    def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        """Write the group and return the places of the appends that are stale, and so not written.
+
+        `reserve_ids` are the row ids for their reservations; it is empty if no append takes one.
+        """
+        return self._guarded(partial(self._commit, group, reserve_ids))
+
+    def _guarded(self, work: Callable[[], T]) -> T:
         try:
-            return work(*args)
+            return work()
         except sqlite3.Error as error:
             self._reopen()
             raise StoreUnavailable(reason(self.path, error)) from error
@@ -102,9 +75,11 @@ class SQLiteWriter:
             self._reopen()
             raise
 
-    def _in_transaction(self, work: Callable[..., T], *args: Any) -> T:
+    def _in_transaction(
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         self.connection.execute("BEGIN IMMEDIATE")
-        result = work(self.connection, *args)
+        result = query(self.connection, *args, **kwargs)
         self.connection.execute("COMMIT")
         return result
 
@@ -122,11 +97,7 @@ class SQLiteWriter:
             self.connection = connect_writer(self.path)
             failed.close()
 
-    def commit(self, group: list[Append], reserve_ids: list[int | None]) -> list[int]:
-        """Write the group and return the places of those that are stale, and so not written.
-
-        `reserve_ids` are the rows for their reservations; none at all if no append takes one.
-        """
+    def _commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
         refused: list[int] = []
         stale = self._stale([(append.task_id, append.fence) for append in group if append.create is None])
         if stale:
@@ -205,9 +176,6 @@ class SQLiteWriter:
                 self.scopes.clear()
             self.scopes[scope] = number
         return number
-
-    def probe(self) -> None:
-        self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'probes'")
 
 
 def connect(path: Path) -> sqlite3.Connection:
