@@ -9,8 +9,7 @@ The content hash is over specversion, type, datacontenttype, subject and data, a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -27,7 +26,7 @@ from roost.evidence.errors import measurement
 from roost.evidence.numbers import mended
 from roost.evidence.pointers import NamedPointers
 from roost.protocol import entries as kinds
-from roost.protocol.canonical import NotCanonical, jcs, read_json
+from roost.protocol.canonical import NotCanonical, jcs, quick_jcs, read_json
 from roost.protocol.codec import encode
 from roost.protocol.entries import Entry
 
@@ -36,13 +35,8 @@ PRODUCER = "roost"
 TYPE = "roost.a2a.v2."
 JSON = "application/json"
 
-Canonical = Callable[[Any], bytes]
-
 LONGEST_ID = 256
 """Characters of an upstream id in a run id; a longer one goes in as its digest."""
-
-_LONG_NUMBER = re.compile(rb"[:,\[]-?(?:\d{16}|\d[\d.]*e\+)")
-"""What may be a number from 2**53 on, or something in a string."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -143,7 +137,7 @@ class Data(NamedTuple):
 
         Numbers from 2**53 on become text, and are named as synthetic.
         """
-        content = _form(self.content, jcs, self.synthetic)
+        content = _form(self.content, self.synthetic)
         return _DATA % (
             content,
             _small(self.claims.discovery),
@@ -188,13 +182,8 @@ def _small(value: Mapping[str, Any]) -> bytes:
     return _usual.get(id(value)) or jcs(value)
 
 
-def _form(content: Any, canonical: Canonical, synthetic: NamedPointers) -> bytes:
-    try:
-        written = canonical(content)
-        doubtful = _LONG_NUMBER.search(written) is not None
-    except NotCanonical:
-        doubtful = True
-    return canonical(mended(content, "/data/content", synthetic)) if doubtful else written
+def _form(content: Any, synthetic: NamedPointers) -> bytes:
+    return quick_jcs(content) or jcs(mended(content, "/data/content", synthetic))
 
 
 def _named(found: NamedPointers) -> bytes:
@@ -221,25 +210,21 @@ _SOURCED = b'"source":%b,"specversion":"1.0",' % text(SOURCE)
 _usual = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNATURE)}
 
 
-def journal_events(
-    task: NewTask, entries: Iterable[Entry], first: int = 0, canonical: Canonical = jcs
-) -> Iterator[EvidenceEvent]:
+def journal_events(task: NewTask, entries: Iterable[Entry], first: int = 0) -> Iterator[EvidenceEvent]:
     """Each entry of a task's journal as an event, in their order; holds one at a time.
 
-    `first` is the sequence number of the first of them: how many entries of the task were told before. `canonical`
-    writes RFC 8785, and raises NotCanonical for what has no such form.
+    `first` is the sequence number of the first of them: how many entries of the task were told before.
     EvidenceError for an entry that is not as a host writes it.
     """
-    teller = EventBuilder(task, canonical)
+    teller = EventBuilder(task)
     return (teller.event(entry, seq) for seq, entry in enumerate(entries, first))
 
 
 class EventBuilder:
     """Tells the entries of one task: what they have in common is written once."""
 
-    def __init__(self, task: NewTask, canonical: Canonical = jcs) -> None:
+    def __init__(self, task: NewTask) -> None:
         self.task = task
-        self.canonical = canonical
         self.run = run_id("task", task.id)
         self.agent = _ref("agent", reference(task.scope.agent))
         self.context = _ref("context", reference(task.context_id))
@@ -264,7 +249,7 @@ class EventBuilder:
             told = handoff(message, record.get("metadata"))
             refs = (self.agent, self.context, _ref("message", reference(message["messageId"])), self.named)
         synthetic = NamedPointers()
-        form = _form(content, self.canonical, synthetic)
+        form = _form(content, synthetic)
         where = b'"entry":{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d},' % (
             entry.chain.hex().encode(),
             word(entry.kind),

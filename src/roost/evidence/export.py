@@ -15,7 +15,6 @@ from roost.engine.checkpoint_leaves import scope_digest
 from roost.engine.ports import AdminStore, NewTask, Tombstone
 from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits, Counts, Manifest, Producer, Roots
-from roost.evidence.bundle_canonical import canonical
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.errors import EvidenceError
 from roost.evidence.events import EventBuilder, EvidenceEvent, rfc3339, text, word
@@ -113,7 +112,7 @@ class _Export:
     async def _task(self, new: NewTask) -> None:
         before: Entry | None = None
         last: Entry | None = None
-        teller, told, work = EventBuilder(new, canonical), 0, 0
+        teller, told, work = EventBuilder(new), 0, 0
         mark, counts, run = self.parts.mark(), copy(self.counts), self.run.copy()
         async for entries in _pages(self.store, new.id):
             self.counts.events += len(entries)

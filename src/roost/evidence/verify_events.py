@@ -10,9 +10,9 @@ import msgspec
 
 from roost.evidence import bundle
 from roost.evidence.bundle import Manifest
-from roost.evidence.bundle_canonical import is_form
 from roost.evidence.events import JSON, NAMES, PRODUCER, SOURCE, TYPE, EvidenceEvent, rfc3339, run_id
 from roost.evidence.verify_faults import Faults, shortened
+from roost.protocol.canonical import is_canonical
 from roost.protocol.entries import NO_CHAIN, link
 
 _decode = msgspec.json.Decoder().decode
@@ -48,7 +48,7 @@ def read_line(line: bytes) -> Any:
         value = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    if not is_form(value, line):
+    if not is_canonical(value, line):
         raise ValueError("it is not canonical JSON (RFC 8785), or has a name twice")
     return value
 

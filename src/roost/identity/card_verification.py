@@ -72,18 +72,24 @@ class _Faulty(Exception):
         self.fault = fault
 
 
-class _Registry(jws.JWSRegistry):
-    """joserfc's, with our limits, and without its warning that EdDSA has a newer name."""
+class VerificationRegistry(jws.JWSRegistry):
+    """joserfc's registry with our limits, for callers that have checked the `alg`.
+
+    It does not warn that EdDSA has a newer name.
+    """
 
     max_header_length = 8192
-    max_payload_length = 2 * MAX_CARD
     max_signature_length = 2048
+
+    def __init__(self, max_payload: int) -> None:
+        super().__init__(strict_check_header=False)
+        self.max_payload_length = max_payload
 
     def get_alg(self, name: str) -> Any:
         return self.algorithms[name]
 
 
-_registry = _Registry(strict_check_header=False)
+_registry = VerificationRegistry(2 * MAX_CARD)
 
 
 def read_jwks(data: bytes) -> list[Jwk]:
