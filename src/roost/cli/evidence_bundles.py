@@ -204,7 +204,7 @@ def _to_raise(size: int, counts: Counts | None) -> list[str]:
 
 def _selection(tasks: list[str], since: str, agent: str, redact: bool) -> Selection:
     from roost.evidence.export_selection import Selection, parse_since
-    from roost.identity.clock import now_ms
+    from roost.identity.ports import now_ms
 
     if not since:
         return Selection(tuple(tasks), redact=redact)

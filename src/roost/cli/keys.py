@@ -15,9 +15,8 @@ from roost.cli.store import WHERE, me, with_store
 from roost.doors.admin_views import OVERLAP_S, key_shown
 from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
-from roost.identity.clock import now_ms
 from roost.identity.keys import CannotRetire, Keyring, NoSuchKey
-from roost.identity.ports import SigningKey
+from roost.identity.ports import SigningKey, now_ms
 from roost.identity.seal import KeyFileError, Seal, load_key
 from roost.identity.tokens import seconds
 from roost.protocol.codec import encode

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from roost import settings as config
 from roost.cli.errors import CommandFailed
 from roost.engine.ports import AdminStore, StoreUnavailable
-from roost.identity.principal import principal_name
-from roost.identity.users import user_name
+from roost.identity.principal import principal_name, user_name
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.sqlite import OfflineStore, SQLiteStore, StoreBroken, StoreInUse

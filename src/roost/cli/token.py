@@ -14,8 +14,7 @@ from roost.cli.store import WHERE, me, with_store
 from roost.doors.admin_views import token_shown
 from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
-from roost.identity.clock import now_ms
-from roost.identity.ports import Token
+from roost.identity.ports import Token, now_ms
 from roost.identity.scopes import ALL_AGENTS
 from roost.identity.tokens import BadToken, Made, TokenRequest, Tokens, seconds
 from roost.protocol.codec import encode

@@ -14,8 +14,8 @@ from roost.doors.http import NOT_KEPT, Headers, Request, Response
 from roost.evidence.export import Altered, Source, TooMuch, export
 from roost.evidence.export_selection import NothingFound, Selection, parse_since
 from roost.fleet.cards import MAX_AGE_S
-from roost.identity.clock import now_ms
 from roost.identity.keys import Keyring, NoKey
+from roost.identity.ports import now_ms
 from roost.protocol.errors import InvalidParams, TaskNotFound, Unavailable
 
 KEYS_PATH = "/.well-known/evidence-jwks.json"

@@ -22,8 +22,8 @@ from roost.engine.ports import Checkpoint, CheckpointBusy, Checkpoints, Leaf, St
 from roost.evidence.checkpoint_tree import Tree
 from roost.evidence.keys import CHECKPOINT, check, is_signature, signature
 from roost.identity.card_verification import Jwk
-from roost.identity.clock import now_ms
 from roost.identity.keys import Keyring
+from roost.identity.ports import now_ms
 from roost.protocol.canonical import NotCanonical, jcs, read_json
 
 log = logging.getLogger("roost.evidence")

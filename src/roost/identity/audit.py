@@ -6,9 +6,8 @@ import asyncio
 import time
 from collections import deque
 
-from roost.identity.clock import now_ms
 from roost.identity.limiter import Windows
-from roost.identity.ports import Audited, Identities, NumberedAudit
+from roost.identity.ports import Audited, Identities, NumberedAudit, now_ms
 from roost.identity.principal import Principal
 
 KEPT = 100_000

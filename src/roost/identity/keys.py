@@ -17,8 +17,7 @@ from typing import Any
 
 from msgspec import Raw, to_builtins
 
-from roost.identity.clock import now_ms
-from roost.identity.ports import Changes, Identities, SigningKey
+from roost.identity.ports import Changes, Identities, SigningKey, now_ms
 from roost.identity.seal import Seal, WrongKey
 from roost.identity.signing import ALGORITHMS, FORMS, MAX_SIGNATURES, Signer, make_pair, sign, sign_card, signer
 from roost.protocol.canonical import document_form

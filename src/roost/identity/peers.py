@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from roost.identity.users import user_name
+from roost.identity.principal import user_name
 
 
 class Certificate(NamedTuple):

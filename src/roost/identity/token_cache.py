@@ -9,8 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from roost.identity.clock import now_ms
-from roost.identity.ports import Changes, Identities, Token
+from roost.identity.ports import Changes, Identities, Token, now_ms
 from roost.identity.principal import WHOLE_TENANT, Principal
 from roost.identity.scopes import for_agents
 from roost.identity.tokens import ISSUER, digest

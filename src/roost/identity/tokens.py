@@ -9,8 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from roost.identity.audit import AuditLog
-from roost.identity.clock import now_ms
-from roost.identity.ports import Identities, Token
+from roost.identity.ports import Identities, Token, now_ms
 from roost.identity.principal import DEFAULT_TENANT, TENANT_ID
 from roost.identity.scopes import parse_scopes
 

@@ -32,6 +32,7 @@ from roost.engine.ports import (
     UsageDelta,
 )
 from roost.engine.stats import size_of, summed
+from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
 from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState
@@ -101,7 +102,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         if append.goes_on and not again:
             for key, push in self.pushes.items():
                 if key[0] == append.task_id and push.due is None and not push.paused:
-                    self.pushes[key] = push._replace(due=_now_ms(), holder=row.head.worker)
+                    self.pushes[key] = push._replace(due=now_ms(), holder=row.head.worker)
         return None
 
     async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
@@ -212,7 +213,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
     def _put(self, config: PushConfig, worker: str | None) -> None:
         row = self.rows[config.task_id]
         self.pushes[config.task_id, config.id] = Push(
-            config, row.new.scope.agent, _now_ms(), worker, _now_ms(), 0, 0, False, ""
+            config, row.new.scope.agent, now_ms(), worker, now_ms(), 0, 0, False, ""
         )
 
     async def put_push(self, config: PushConfig, worker: str) -> bool:
@@ -233,7 +234,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         return self.pushes.pop((task_id, config_id), None) is not None
 
     async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
-        now = _now_ms()
+        now = now_ms()
         due = [
             (push.due, key)
             for key, push in self.pushes.items()
@@ -252,9 +253,9 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         push = self.pushes.get(key)
         if push is None or push.holder != worker:
             return False
-        due = None if move.delay_s is None else _now_ms() + round(move.delay_s * 1000)
+        due = None if move.delay_s is None else now_ms() + round(move.delay_s * 1000)
         if due is None and not move.paused and self.rows[move.task_id].entries[-1].seq > move.cursor:
-            due = _now_ms()
+            due = now_ms()
         self.pushes[key] = push._replace(
             config=push.config._replace(cursor=move.cursor),
             holder=worker if move.keep else None,
@@ -287,7 +288,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             self.pushes[key] = push._replace(
                 config=push.config._replace(cursor=cursor),
                 holder=None,
-                due=_now_ms(),
+                due=now_ms(),
                 attempts=0,
                 buried=0,
                 paused=False,
@@ -322,7 +323,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         for row in gone:
             last = row.entries[-1]
             self.tombstones[row.new.id] = Tombstone(
-                row.new.id, row.new.scope, row.head.state, row.head.status_time, last.seq, last.chain, _now_ms()
+                row.new.id, row.new.scope, row.head.state, row.head.status_time, last.seq, last.chain, now_ms()
             )
             del self.rows[row.new.id]
             self.pushes = {key: push for key, push in self.pushes.items() if key[0] != row.new.id}
@@ -375,10 +376,6 @@ def _is_done(row: _Row, append: Append) -> bool:
     if append.head is None or not append.entries or append.head.fence != row.head.fence:
         return False
     return append.entries[-1] in row.entries[-len(append.entries) :]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _stored(row: _Row, artifacts: bool = True) -> Stored:

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Sequence
 
 from roost.engine.ports import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
+from roost.identity.ports import now_ms
 from roost.stores import sqlite_reservations as reservations
 from roost.stores.sqlite_calls import Readers, Writer
-from roost.stores.sqlite_pushes import now_ms
 from roost.stores.sqlite_reservations import NumberedReservation, ReservationRow
 
 DROPPED_AT_ONCE = 500

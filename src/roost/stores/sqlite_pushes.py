@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig
+from roost.identity.ports import now_ms
 from roost.stores.sqlite_tasks import marks
 
 PUSH = "task_id, id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error"
@@ -145,7 +146,3 @@ def _pushes(rows: sqlite3.Cursor) -> list[Push]:
 def _push(row: tuple[Any, ...]) -> Push:
     agent, created, holder, due, attempts, buried, paused, error = row[4:]
     return Push(PushConfig(*row[:4]), agent, created, holder, due, attempts, buried, bool(paused), error)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

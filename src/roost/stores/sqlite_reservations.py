@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from roost.engine.ports import Reserved
-from roost.stores.sqlite_pushes import now_ms
+from roost.identity.ports import now_ms
 from roost.stores.sqlite_tasks import marks
 
 

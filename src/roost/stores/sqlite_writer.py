@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from roost.engine.ports import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
-from roost.stores.sqlite_pushes import now_ms
+from roost.identity.ports import now_ms
 from roost.stores.sqlite_schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 
 P = ParamSpec("P")
