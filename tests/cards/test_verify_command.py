@@ -207,7 +207,7 @@ def test_a_card_that_was_changed(web: Web) -> None:
     url = web.put(WELL_KNOWN, {**signed(FULL, SIGNER, jku=web.url + KEYS), "name": "\x1b[2JEvil"})
     done = run(url)
     assert done.code == 1
-    assert "Valid         no (it does not fit: the card, or the signature, was changed)\n" in done.out
+    assert "Valid         no (it does not match: the card or the signature was changed)\n" in done.out
     assert "Anchored      no (it is not valid)\n" in done.out
     assert "\x1b" not in done.out
 

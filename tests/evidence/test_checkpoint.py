@@ -81,7 +81,7 @@ async def test_no_signature_of_evidence_can_be_taken_for_a_cards_and_none_of_a_c
     document = jcs({**card, "signatures": [msgspec.to_builtins(signed)]})
     public = [msgspec.json.decode(key.public) for key in await keyring.evidence_keys()]
     [verdict] = verify(document, public)
-    assert (verdict.fault, "no signature of a card" in verdict.why) == (SignatureFault.REFUSED, True)
+    assert (verdict.fault, "not the signature of a card" in verdict.why) == (SignatureFault.REFUSED, True)
     of_card = (await keyring.signed(card, "agent", ""))["signatures"][0]
     with pytest.raises(BadSignature, match="its typ is 'JOSE'"):
         keys.check(of_card, jcs(card), keys.MANIFEST, read_jwks(keyring.jwks("agent")))

@@ -189,7 +189,7 @@ def _exported(
             made = await write(Source(store, keyring(store, settings)), chosen, file, BundleLimits(events=most))
         except (NothingFound, TooMuch, Altered, NoKey) as error:
             raise CommandFailed(str(error)) from None
-        await AuditLog(store).did(me(), "evidence.export", chosen.told())
+        await AuditLog(store).record(me(), "evidence.export", chosen.told())
         return made.counts
 
     return with_store(flags, work)

@@ -71,7 +71,7 @@ def _rotate(agent: Agent, overlap: Overlap = "", as_json: Json = False, **flags:
             raise CommandFailed(f"the store knows no agent {agent!r}: it has neither a key nor a task yet")
         ring = keyring(store, settings)
         key = await ring.rotate(name, wait_s * 1000)
-        await AuditLog(store).did(me(), "key.rotate", f"{agent} {key.kid}")
+        await AuditLog(store).record(me(), "key.rotate", f"{agent} {key.kid}")
         return key
 
     key = with_store(flags, rotate)
@@ -93,7 +93,7 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
             await ring.retire("" if agent == FLEET else agent, kid)
         except (NoSuchKey, CannotRetire) as error:
             raise CommandFailed(str(error)) from None
-        await AuditLog(store).did(me(), "key.retire", f"{agent} {kid}")
+        await AuditLog(store).record(me(), "key.retire", f"{agent} {kid}")
 
     with_store(flags, retire)
     print(f"{kid} is retired: its private part is deleted, and hosts stop showing it within a second or two")

@@ -16,7 +16,7 @@ from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
 from roost.identity.ports import Token, now_ms
 from roost.identity.scopes import ALL_AGENTS
-from roost.identity.tokens import BadToken, Made, TokenRequest, Tokens, seconds
+from roost.identity.tokens import BadToken, NewToken, TokenRequest, Tokens, seconds
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -65,7 +65,7 @@ def _create(
     except ValueError as error:
         raise CommandFailed(f"--expires: {error}", USAGE) from None
 
-    async def create(store: AdminStore, settings: Settings) -> Made:
+    async def create(store: AdminStore, settings: Settings) -> NewToken:
         return await Tokens(store, AuditLog(store)).create(wish, me())
 
     try:
