@@ -300,7 +300,7 @@ def test_nobody_answers(web: Web) -> None:
     with serving() as gone:
         url = gone.url
     done = run(url)
-    assert (done.code, done.error) == (2, f"cannot fetch {url}{WELL_KNOWN}: {url}: no connection")
+    assert (done.code, done.error) == (2, f"cannot fetch {url}{WELL_KNOWN}: {url}: the connection could not be made")
 
 
 def test_a_card_without_signatures(web: Web) -> None:

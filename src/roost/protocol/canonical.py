@@ -1,15 +1,15 @@
-"""Canonical forms: the bytes that a signature or a fingerprint is over, the same wherever they are computed.
+"""Canonical forms: the bytes that a signature or a fingerprint covers, the same wherever they are computed.
 
-A signed card has three of them, because section 8.4.1 of the specification, the SDKs that implement it, and a card
-with fields of its own do not agree:
+A signed card has three of them, because section 8.4.1 of the specification, the SDKs that implement it, and cards
+with additional fields do not agree:
 
-    document_form   all that is served
-    strict_form     the fields of A2A, with and without defaults as the text of the specification says
-    card_form       that, without anything empty: what the Python and the JavaScript SDK compute
+    document_form   the whole document that is served
+    strict_form     the fields of A2A, where defaults are present or absent as the specification's text says
+    card_form       the same without anything empty: what the Python and the JavaScript SDK compute
 
-Both SDKs compute that for a card as it was served, with one exception: a2a-js loses a key `__proto__`. And what the
-client of a2a-js has parsed has no `securitySchemes` for its verifier (a2a-js issue 663): a card that has some is to be
-verified as the JSON that came.
+Both SDKs compute card_form for a card as it was served, with one exception: a2a-js loses a key `__proto__`. A card
+that the client of a2a-js has parsed has lost its `securitySchemes` before its verifier sees it (a2a-js issue 663):
+such a card has to be verified as the JSON that was received.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KINDS: dict[type[mi.Type], str] = {
 
 
 class NotCanonical(ValueError):
-    """There is no canonical form of this; the message says which part of it is to blame."""
+    """The value has no canonical form; the message names the part that is at fault."""
 
 
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -95,7 +95,7 @@ def is_canonical(value: Any, encoded: bytes) -> bool:
 
 
 def read_json(data: bytes) -> Any:
-    """Only what everyone reads alike: UTF-8, no name twice in an object, at most 100 levels."""
+    """Parse JSON that all parsers read alike: UTF-8, no duplicate names in an object, at most 100 levels."""
     try:
         check_cost(data)
         return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_number)
@@ -122,7 +122,7 @@ def card_form(card: Mapping[str, Any]) -> bytes:
 
 
 def uncovered(card: Mapping[str, Any], form: bytes) -> list[str]:
-    """The fields of a card that a signature over one of its forms says nothing about."""
+    """Return the fields of a card that a signature over one of its forms does not cover."""
     return list(_missing(_unsigned(card), json.loads(form), ""))
 
 
@@ -138,7 +138,7 @@ def _card_type() -> mi.StructType:
 
 
 def _message(kind: mi.StructType, value: Any, at: str) -> dict[str, Any]:
-    """The fields that the protocol knows and the sender has set, as protobuf has it."""
+    """Return the fields that the protocol defines and the sender has set, as protobuf represents them."""
     if not isinstance(value, Mapping):
         raise NotCanonical(f"{at or 'the card'} is not an object")
     found: dict[str, Any] = {}
@@ -146,7 +146,7 @@ def _message(kind: mi.StructType, value: Any, at: str) -> dict[str, Any]:
         path = f"{at}.{field.encode_name}" if at else field.encode_name
         given = [value[name] for name in {field.encode_name, field.name} if value.get(name) is not None]
         if len(given) > 1:
-            raise NotCanonical(f"{path} is there twice, as {field.encode_name} and as {field.name}")
+            raise NotCanonical(f"{path} occurs twice, as {field.encode_name} and as {field.name}")
         for item in given:
             kept = _value(field.type, item, path)
             if kept or field.required or isinstance(field.type, mi.UnionType):
@@ -174,7 +174,7 @@ def _value(kind: mi.Type, value: Any, at: str) -> Any:
 
 
 def _doubles(value: Any, *, exact: bool) -> Any:
-    """Integers that are too large for some readers become the double that they are, or are nearest to."""
+    """Replace integers that are too large for some readers by doubles: exact ones only, or the nearest."""
     if isinstance(value, Mapping):
         return {key: _doubles(item, exact=exact) for key, item in value.items()}
     if isinstance(value, list):
@@ -186,7 +186,7 @@ def _doubles(value: Any, *, exact: bool) -> Any:
 
 
 def _filled(value: Any) -> Any:
-    """None for what is empty, or has nothing but that in it."""
+    """Return the value without its empty parts; None if nothing is left."""
     if isinstance(value, Mapping):
         return {key: kept for key, item in value.items() if (kept := _filled(item)) is not None} or None
     if isinstance(value, list):
@@ -220,4 +220,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise NotCanonical(f"{name} is no number in JSON")
+    raise NotCanonical(f"{name} is not a number in JSON")
