@@ -211,7 +211,7 @@ async def test_what_is_to_be_pruned_is_found_by_walking_indexes(store: SQLiteSto
     with closing(sqlite3.connect(store.path)) as connection:
         statements: list[str] = []
         connection.set_trace_callback(statements.append)
-        assert len(records.doomed(connection, "0", 30, 5, 100)) == 25
+        assert len(records.find_prunable(connection, "0", 30, 5, 100)) == 25
         connection.set_trace_callback(None)
         plans = [
             row[3]

@@ -37,7 +37,7 @@ from roost.stores.sqlite_writer import connect, reason
 READERS = 2
 LOCK_WAIT_S = 2.0
 PRUNED_AT_ONCE = 50
-"""Tasks that are deleted in one transaction: commits wait for it."""
+"""Tasks that are deleted in one transaction, for which commits have to wait."""
 
 JOURNAL, LOCK = "journal.db", "journal.lock"
 
@@ -96,11 +96,11 @@ class SQLiteAdminStore(Calls):
     oldest = reads(records.oldest)
 
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
-        graves = await self.readers.do(records.doomed, agent, before_ms, keep, limit)
-        went: list[UsageDelta] = []
-        for start in range(0, len(graves), PRUNED_AT_ONCE):
-            went += await self.writer.do(records.bury, graves[start : start + PRUNED_AT_ONCE])
-        return summed(went)
+        prunable = await self.readers.do(records.find_prunable, agent, before_ms, keep, limit)
+        deleted: list[UsageDelta] = []
+        for start in range(0, len(prunable), PRUNED_AT_ONCE):
+            deleted += await self.writer.do(records.prune_tasks, prunable[start : start + PRUNED_AT_ONCE])
+        return summed(deleted)
 
     def free_bytes(self) -> int | None:
         space = os.statvfs(self.folder)
@@ -228,22 +228,24 @@ class SQLiteStore(SQLiteAdminStore):
 class OfflineStore(SQLiteAdminStore):
     """The journal in a folder for commands, beside the host that may be running on it.
 
-    It takes no lock and commits no entries: tasks are the host's. The folder must have a journal of this schema.
+    It takes no lock and commits no entries: only the host does. The folder must have a journal of this schema.
     """
 
     def __init__(self, folder: Path) -> None:
         path = folder / JOURNAL
         if not path.exists():
-            raise StoreBroken(f"there is no journal in {folder}. Say where it is with --data")
+            raise StoreBroken(f"there is no journal in {folder}. Set its folder with --data")
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                found = sqlite_schema.found(connection)
+                found = sqlite_schema.schema_of(connection)
         except sqlite_schema.NotAJournal as error:
             raise StoreBroken(f"{path}: {error}") from error
         except sqlite3.Error as error:
             raise StoreBroken(reason(path, error)) from error
         if found != sqlite_schema.VERSION:
-            raise StoreBroken(f"{path} was written by another release of Roost: start `roost serve` on it first")
+            raise StoreBroken(
+                f"{path} was written by another release of Roost. Start `roost serve` on it once to migrate it"
+            )
         super().__init__(folder, Readers(path, 1), WriterThread(path))
 
 
@@ -273,7 +275,7 @@ def _prepare(path: Path) -> dict[bytes, int]:
     try:
         path.touch(mode=0o600)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            sqlite_schema.found(connection)
+            sqlite_schema.schema_of(connection)
         with closing(connect(path)) as connection:
             sqlite_schema.migrate(connection)
             return reservations.load_keys(connection)

@@ -17,7 +17,7 @@ from roost.stores.sqlite_calls import Readers, Writer
 from roost.stores.sqlite_reservations import NumberedReservation, ReservationRow
 
 DROPPED_AT_ONCE = 500
-"""Rows that are deleted in one transaction: commits wait for it."""
+"""Rows that are deleted in one transaction, for which commits have to wait."""
 
 
 class Ledger:

@@ -1,4 +1,4 @@
-"""Tasks and their entries, as SQL on a connection."""
+"""Queries for tasks and their entries."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _page(connection: sqlite3.Connection, query: ListQuery, where: str, args: li
 
 
 def _parts(query: ListQuery) -> list[str]:
-    """Conditions that each walk one index in order; together they are all tasks that may be listed."""
+    """Return conditions that each use one index in its order; together they match all tasks that may be listed."""
     listed, active = f"place = {LISTED}", f"place = {ACTIVE} AND hidden = 0"
     if query.context_id:
         return [listed, active]
@@ -179,7 +179,7 @@ def mine(connection: sqlite3.Connection, worker: str, limit: int) -> list[Adopte
 
 
 def active_of(connection: sqlite3.Connection, task_ids: Sequence[str]) -> dict[str, str | None]:
-    """Those of the tasks that are active, with their workers."""
+    """Return those of the tasks that are active, with their workers."""
     return dict(
         connection.execute(
             f"SELECT id, worker FROM tasks WHERE place = {ACTIVE} AND id IN ({marks(task_ids)})", list(task_ids)
@@ -188,6 +188,7 @@ def active_of(connection: sqlite3.Connection, task_ids: Sequence[str]) -> dict[s
 
 
 def marks(values: Sequence[object]) -> str:
+    """Return as many question marks, for an SQL list."""
     return ",".join("?" * len(values))
 
 

@@ -1,7 +1,6 @@
-"""How things get into the SQLite file. A group goes in with one statement, through a trigger.
+"""The connection that writes the SQLite file. One statement writes a whole group, through a trigger.
 
-In a thread, one statement is one hand-over of the interpreter lock, and at each the writer has
-to wait for a busy event loop.
+In a thread, each statement hands the interpreter lock over, and then the writer has to wait for a busy event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 MOST_ROWS = 128
-"""Of one statement. Smaller groups are padded to a power of two, so that few statements have to be prepared."""
+"""Rows of one statement. Smaller groups are padded to a power of two, so that few statements are prepared."""
 KNOWN_SCOPES = 10_000
 
 NO_HEAD: Row = (None,) * 6
@@ -84,16 +83,16 @@ class SQLiteWriter:
         return result
 
     def _reopen(self) -> None:
-        """After a failed commit nothing that the connection believes is to be trusted.
+        """Replace the connection, whose state cannot be trusted after a failed commit.
 
-        The new one is opened before the old one is closed: with none left, SQLite would read the
-        file anew and take the frames of the commit that failed for committed ones.
+        The new connection is opened before the old one is closed: without any, SQLite would read the file again and
+        take the frames of the failed commit for committed ones.
         """
         self.scopes.clear()
         failed = self.connection
         with suppress(sqlite3.Error):
             failed.execute("ROLLBACK")
-        with suppress(sqlite3.Error):  # or else the next transaction fails too, and says why
+        with suppress(sqlite3.Error):  # if it fails, so does the next transaction, with the reason
             self.connection = connect_writer(self.path)
             failed.close()
 
@@ -117,7 +116,7 @@ class SQLiteWriter:
         if refused:
             rows = [row for at, row in enumerate(rows) if at not in set(refused)]
         if len(rows) <= MOST_ROWS:
-            self._append(view, rows)  # one statement is a transaction of its own
+            self._append(view, rows)  # a single statement is a transaction
             return refused
         self.connection.execute("BEGIN IMMEDIATE")
         for start in range(0, len(rows), MOST_ROWS):
@@ -134,7 +133,7 @@ class SQLiteWriter:
         return found
 
     def _is_done(self, append: Append) -> bool:
-        """It raised the fence itself, in an earlier try whose answer was lost."""
+        """Whether an earlier try, whose reply was lost, has committed the append and raised the fence itself."""
         if append.head is None or not append.entries:
             return False
         last = append.entries[-1]
@@ -195,16 +194,16 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 _ADVICE = {
-    sqlite3.SQLITE_FULL: "there is no room left for the journal: make some",
+    sqlite3.SQLITE_FULL: "the disk is full: free some space",
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only: make it writable for this user",
-    sqlite3.SQLITE_CANTOPEN: "the folder must be there, and this user must be allowed to write in it",
+    sqlite3.SQLITE_CANTOPEN: "the folder must exist, and this user must be allowed to write in it",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: stop the host and restore a backup with `roost restore`",
     sqlite3.SQLITE_NOTADB: "the file is damaged: stop the host and restore a backup with `roost restore`",
 }
 
 
 def reason(path: Path, error: sqlite3.Error) -> str:
-    """What went wrong, and what to do where that can be told."""
+    """Describe an error, with advice where there is some."""
     advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{path}: {error}" + (f" ({advice})" if advice else "")
 
@@ -230,9 +229,9 @@ def _head(head: TaskHead) -> Row:
     return CODE_OF[head.state], head.status_time, head.worker, head.fence, int(head.hidden), place
 
 
-def _padded(rows: list[Row], nothing: Row) -> list[Row]:
+def _padded(rows: list[Row], empty: Row) -> list[Row]:
     size = 1 << (len(rows) - 1).bit_length() if rows else 0
-    return rows + [nothing] * (size - len(rows))
+    return rows + [empty] * (size - len(rows))
 
 
 @cache
