@@ -1,6 +1,6 @@
-"""Which addresses are public: those of the world, and not of a machine, a network or a cloud of someone's own.
+"""Which addresses are public, and which belong to a machine, a private network or a cloud's metadata service.
 
-An IPv6 address may carry an IPv4 one; then both are judged. docs/egress.md says why.
+An IPv6 address may contain an IPv4 one; then both are checked. docs/egress.md says why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_PUBLIC = [
         "benchmarking": "198.18.0.0/15 2001:2::/48",
         "6to4": "192.88.99.0/24 2002::/16",
         "Teredo": "2001::/32",
-        # The last three are all that is outside 2000::/3, the only global unicast that IPv6 has.
+        # The last three are everything outside 2000::/3, the only global unicast range of IPv6.
         "reserved": "0.0.0.0/8 192.0.0.0/24 240.0.0.0/4 2001::/23 ::/3 4000::/2 8000::/1",
     }.items()
     for cidr in cidrs.split()
@@ -34,7 +34,7 @@ NOT_PUBLIC = [
 METADATA = [
     ip_network(cidr)
     for cidr in (
-        "169.254.0.0/16",  # AWS, Google, Azure, OpenStack and most others have theirs somewhere in it
+        "169.254.0.0/16",  # AWS, Google, Azure, OpenStack and most others use an address in this range
         "100.100.100.200",  # Alibaba
         "168.63.129.16",  # Azure's wire server; a public address
         "192.0.0.192",  # Oracle
@@ -55,7 +55,7 @@ _32 = 0xFFFFFFFF
 
 
 def parts_of(address: Address) -> list[Address]:
-    """The address and every IPv4 address in it. A mapped one is dialled as IPv4, so it is that and nothing else."""
+    """Return the address and every IPv4 address in it. A mapped address is dialled as IPv4, so only that counts."""
     if isinstance(address, IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:
@@ -73,14 +73,14 @@ def parts_of(address: Address) -> list[Address]:
 
 
 def kind_of(address: Address) -> str:
-    """Why an address is not public; nothing if it is."""
-    if address in _NAT64:  # the way to public IPv4 from a network that has only IPv6
+    """Return the reason why an address is not public; empty if it is public."""
+    if address in _NAT64:  # a network with only IPv6 reaches public IPv4 through it
         return ""
     return next((kind for network, kind in NOT_PUBLIC if address in network), "")
 
 
 def own_addresses() -> list[Network]:
-    """This machine's addresses: all of them where there is a Linux /proc, elsewhere those it would send from."""
+    """Return this machine's addresses: all of them on Linux (from /proc), elsewhere those that it would send from."""
     found: list[Network] = []
     for line in _lines("/proc/net/fib_trie"):
         match line.split():
@@ -107,7 +107,7 @@ def _lines(file: str) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """A name or address of this machine that no other can reach."""
+    """Whether it is a name or address of this machine that other machines cannot reach."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

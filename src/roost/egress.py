@@ -1,10 +1,10 @@
-"""The only code that dials an address that came from a caller or a card.
+"""The only code that dials an address from a caller or a card.
 
-    url -> parse -> resolve once -> judge every address -> dial a judged one -> at most `limit` bytes of answer
+    url -> parse -> resolve once -> check every address -> dial a checked one -> at most `limit` bytes of response
 
-A name that is resolved, judged and resolved again may lead elsewhere the second time. So the connection is made here,
-to the address that was judged, and TLS still verifies the name. docs/egress.md says what is refused and how an
-operator opens holes.
+A name that is resolved, checked and resolved again may have another address the second time. Therefore the connection
+is made here, to the address that was checked, and TLS still verifies the name. docs/egress.md says what is refused
+and how an operator allows exceptions.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ MAX_URL = 2048
 MAX_IDLE = 20
 IDLE_S = 30.0
 OWN_S = 60.0
-"""How long the list of this machine's addresses is believed."""
+"""Seconds for which the list of this machine's addresses is cached."""
 
 _PORTS = {"http": 80, "https": 443}
 _AUTHORITY = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 _ENTRY = re.compile(r"(\[[^\[\]]+\]|(?:\*\.)?[^:/?#\[\]*]+)(?::([0-9]{1,5}))?")
 _FRAMING = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te", "trailer", "upgrade"}
-"""Headers that say how a request is sent; they are ours."""
+"""Headers that control how a request is sent; a caller cannot set them."""
 
 
 class EgressRefused(Exception):
-    """The URL may not be dialled, now or later. The message can be shown to a caller; `detail` is for the log."""
+    """The URL must not be dialled, now or later. The message can be shown to a caller; `detail` is for the log."""
 
     def __init__(self, message: str, detail: str = "") -> None:
         super().__init__(message)
         self.detail = detail
-        """Which address, and why: more than a caller may learn of the operator's network."""
+        """The address and the reason: more than a caller may learn about the operator's network."""
 
 
 class EgressFailed(Exception):
-    """Nobody answered, or not properly, or not in time. It may be tried again."""
+    """There was no valid response in time. The request may be tried again."""
 
 
 class Policy(NamedTuple):
-    """What an operator opens, and which addresses are the host's own besides those of its interfaces."""
+    """The exceptions that an operator allows, and the addresses of this host besides those of its interfaces."""
 
     hosts: tuple[str, ...] = ()
     """`name`, `*.name`, `[ipv6]`, each with an optional `:port`, as `policy` writes them."""
@@ -63,18 +63,18 @@ class Policy(NamedTuple):
 class EgressResponse(NamedTuple):
     status: int
     headers: dict[str, str]
-    """By lower-case name."""
+    """Values by lower-case name."""
     body: bytes
-    """As it was sent, cut at the limit."""
+    """The body as it was received, cut at the limit."""
 
 
 def policy(hosts: str, cidrs: str, own: tuple[str, ...] = ()) -> Policy:
-    """From two comma separated settings. A ValueError names the bad item."""
+    """Make the policy from two comma separated settings. A ValueError names the bad item."""
     return Policy(tuple(_entry(item) for item in _items(hosts)), tuple(_network(item) for item in _items(cidrs)), own)
 
 
 class Egress:
-    """Sends requests to where strangers want them, and nowhere else. Belongs to one event loop."""
+    """Sends requests to URLs from strangers, within the policy. It belongs to one event loop."""
 
     def __init__(
         self,
@@ -96,11 +96,12 @@ class Egress:
         self.sweeper: asyncio.Task[None] | None = None
         self.closed = False
         self.interfaces: list[Network] = []
-        self.looked = float("-inf")
+        self.interfaces_read = float("-inf")
+        """The monotonic time at which the addresses of the interfaces were read."""
 
     async def check(self, url: str) -> None:
-        """Refused if the URL cannot be dialled as things are, Failed if its name does not resolve. Dials nothing."""
-        await self._judged(_parse(url))
+        """Raise EgressRefused if the URL must not be dialled, EgressFailed if its name does not resolve."""
+        await self._checked_addresses(_parse(url))
 
     async def request(
         self,
@@ -111,21 +112,21 @@ class Egress:
         *,
         limit: int = 65536,
     ) -> EgressResponse:
-        """One request, one answer, whatever its status: a redirect is an answer too."""
+        """Send one request and return the response, whatever its status: redirects are not followed."""
         target = _parse(url)
         request = _request(method, target, headers, body)
         try:
             async with asyncio.timeout(self.total_s), self.slots:
                 return await self._exchange(target, request, limit)
         except TimeoutError as error:
-            raise EgressFailed(f"{target.origin} gave no complete answer within {self.total_s:g} s") from error
+            raise EgressFailed(f"{target.origin} sent no complete response within {self.total_s:g} s") from error
         except httpcore.LocalProtocolError as error:
             raise EgressRefused(f"{target.origin}: the method or a header is not valid in HTTP") from error
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-            raise EgressFailed(f"{target.origin}: {_trouble(error)}") from error
+            raise EgressFailed(f"{target.origin}: {_reason(error)}") from error
 
     async def close(self) -> None:
-        """Close what is idle. Requests under way end by themselves, within their time."""
+        """Close the idle connections. Requests in progress end within their time limit."""
         self.closed = True
         if self.sweeper is not None:
             self.sweeper.cancel()
@@ -149,7 +150,7 @@ class Egress:
         return EgressResponse(response.status, _joined(response.headers), bytes(body[:limit]))
 
     async def _connection(self, target: EgressTarget) -> httpcore.AsyncHTTP11Connection:
-        """An idle one, which was judged when it was dialled, or a new one."""
+        """Return an idle connection, whose address was checked when it was dialled, or a new one."""
         origin = target.url.origin
         while (connection := next((idle for idle in self.idle if idle.can_handle_request(origin)), None)) is not None:
             self.idle.remove(connection)
@@ -159,7 +160,7 @@ class Egress:
         return httpcore.AsyncHTTP11Connection(origin, await self._dial(target), keepalive_expiry=IDLE_S)
 
     async def _keep(self, connection: httpcore.AsyncHTTP11Connection) -> None:
-        """An unfinished exchange has closed its connection; a finished one leaves it idle."""
+        """Keep the connection for reuse. An unfinished exchange has closed its connection; a finished one is idle."""
         if self.closed or not connection.is_idle():
             await connection.aclose()
             return
@@ -170,7 +171,7 @@ class Egress:
             await self.idle.pop(0).aclose()
 
     async def _sweep(self) -> None:
-        """Close what has been idle for too long, until nothing is idle."""
+        """Close connections that have been idle for too long, until none is idle."""
         while self.idle:
             await asyncio.sleep(IDLE_S)
             expired = [connection for connection in self.idle if connection.has_expired()]
@@ -179,7 +180,7 @@ class Egress:
                 await connection.aclose()
 
     async def _dial(self, target: EgressTarget) -> httpcore.AsyncNetworkStream:
-        addresses = await self._judged(target)
+        addresses = await self._checked_addresses(target)
         stream = await self._connect(target.port, addresses)
         if target.scheme == "http":
             return stream
@@ -190,7 +191,7 @@ class Egress:
             raise
 
     async def _connect(self, port: int, addresses: list[Address]) -> httpcore.AsyncNetworkStream:
-        """To the first of them that lets us."""
+        """Connect to the first address that accepts the connection."""
         backend = httpcore.AnyIOBackend()
         while True:
             address = addresses.pop(0)
@@ -200,13 +201,13 @@ class Egress:
                 if not addresses:
                     raise
 
-    async def _judged(self, target: EgressTarget) -> list[Address]:
-        """The addresses of the target, all of which may be dialled."""
+    async def _checked_addresses(self, target: EgressTarget) -> list[Address]:
+        """Return the addresses of the target, all of which may be dialled."""
         addresses = await self._resolve(target)
         named = any(name in self.hosts for name in target.names())
         for address in addresses:
             for part in parts_of(address):
-                self._judge(target, part, named)
+                self._check_address(target, part, named)
         return addresses
 
     async def _resolve(self, target: EgressTarget) -> list[Address]:
@@ -222,14 +223,14 @@ class Egress:
             raise EgressFailed(f"{target.origin}: the name has no address")
         return list(dict.fromkeys(addresses))
 
-    def _judge(self, target: EgressTarget, address: Address, named: bool) -> None:
+    def _check_address(self, target: EgressTarget, address: Address, named: bool) -> None:
         opened = [network for network in self.networks if address in network]
         if any(network.num_addresses == 1 for network in opened):
             return
         if any(address in network for network in METADATA):
             raise EgressRefused(
                 f"{target.origin} leads to a cloud's metadata service, which is dialled only"
-                " if the operator allows that very address",
+                " if the operator allows exactly that address",
                 f"{address} is a metadata address",
             )
         if named:
@@ -237,8 +238,8 @@ class Egress:
         if any(address in network for network in self._own()) and not address.is_loopback:
             raise EgressRefused(
                 f"{target.origin} leads to this host itself, which is dialled only"
-                " if the operator allows the host name or that very address",
-                f"{address} is this host's own",
+                " if the operator allows the host name or exactly that address",
+                f"{address} is an address of this host",
             )
         kind = kind_of(address)
         if kind and not opened:
@@ -249,28 +250,28 @@ class Egress:
             )
 
     def _own(self) -> list[Network]:
-        if time.monotonic() - self.looked > OWN_S:
+        if time.monotonic() - self.interfaces_read > OWN_S:
             self.interfaces = [*self.own, *own_addresses()]
-            self.looked = time.monotonic()
+            self.interfaces_read = time.monotonic()
         return self.interfaces
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        """Made when it is first needed: reading the authorities takes a while."""
+        """The TLS context, made when it is first needed because reading the authorities takes a while."""
         context = self.given_context or httpx.create_ssl_context()
         context.set_alpn_protocols(["http/1.1"])
         return context
 
 
 class EgressTarget(NamedTuple):
-    """A URL that has been read once, for the judge, the dialler and the request alike."""
+    """A URL that is parsed once, for the check of its addresses, the connection and the request alike."""
 
     scheme: str
     host: str
-    """Lower case, in ASCII, without brackets and without the dot at the end."""
+    """In lower case and ASCII, without brackets and without a dot at the end."""
     port: int
     path: bytes
-    """And the query."""
+    """The path and the query."""
 
     @property
     def shown_host(self) -> str:
@@ -282,7 +283,7 @@ class EgressTarget(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """All of the URL that is ever shown: what follows may be a secret."""
+        """The only part of the URL that is ever shown: what follows may be a secret."""
         return f"{self.scheme}://{self.authority}"
 
     @property
@@ -292,7 +293,7 @@ class EgressTarget(NamedTuple):
         )
 
     def names(self) -> Iterator[str]:
-        """Every entry of an operator's list that would allow this host."""
+        """Yield every entry of an operator's list that would allow this host."""
         labels = self.host.split(".")
         for name in (self.shown_host, *(f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels)))):
             yield name
@@ -301,25 +302,25 @@ class EgressTarget(NamedTuple):
 
 def _parse(text: str) -> EgressTarget:
     if len(text) > MAX_URL:
-        raise EgressRefused(f"a URL may have {MAX_URL} characters, this one has {len(text)}")
+        raise EgressRefused(f"a URL may have at most {MAX_URL} characters, this one has {len(text)}")
     if any(char.isspace() or not char.isprintable() or char == "\\" for char in text):
-        raise EgressRefused("a URL has no blanks, no control characters and no backslashes")
+        raise EgressRefused("a URL must not have blanks, control characters or backslashes")
     scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() not in _PORTS:
-        raise EgressRefused("a URL that is dialled begins with http:// or https://")
+        raise EgressRefused("the URL must begin with http:// or https://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
-        raise EgressRefused("a URL that is dialled has no user name and no password in it")
+        raise EgressRefused("the URL must not have a user name or a password in it")
     if not _AUTHORITY.fullmatch(authority):
-        raise EgressRefused("the URL has no host that could be dialled")
+        raise EgressRefused("the URL has no valid host")
     try:
         url = httpx.URL(text)
         host = _host(url.raw_host.decode("ascii"))
     except (httpx.InvalidURL, ValueError):
-        raise EgressRefused("the URL has no host that could be dialled") from None
+        raise EgressRefused("the URL has no valid host") from None
     port = url.port if url.port is not None else _PORTS[url.scheme]
     if not 1 <= port <= 65535:
-        raise EgressRefused("the URL's port is not one from 1 to 65535")
+        raise EgressRefused("the port of the URL must be from 1 to 65535")
     return EgressTarget(url.scheme, host, port, url.raw_path)
 
 
@@ -355,17 +356,17 @@ def _joined(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return joined
 
 
-def _trouble(error: Exception) -> str:
-    """In our words: an operating system's would name the address."""
+def _reason(error: Exception) -> str:
+    """Describe an error in our own words: those of the operating system would name the address."""
     if isinstance(error.__cause__, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.__cause__.verify_message}"
     if isinstance(error, httpcore.ConnectTimeout):
-        return "no connection in time"
+        return "the connection could not be made in time"
     if isinstance(error, httpcore.ConnectError):
-        return "no connection"
+        return "the connection could not be made"
     if isinstance(error, httpcore.ProtocolError):
-        return "the answer is not HTTP"
-    return "the connection broke"
+        return "the response is not valid HTTP"
+    return "the connection was lost"
 
 
 def _items(text: str) -> list[str]:
@@ -373,7 +374,7 @@ def _items(text: str) -> list[str]:
 
 
 def _entry(item: str) -> str:
-    """As `Target.names` spells it."""
+    """Normalise an item of the list to the form of `EgressTarget.names`."""
     match = _ENTRY.fullmatch(item)
     try:
         name, port = match.groups() if match else ("", None)

@@ -50,7 +50,7 @@ def test_scopes_are_words_that_there_are() -> None:
         "pty:*",
         "agent:" + "x" * 129,
     ):
-        with pytest.raises(ValueError, match="is no scope"):
+        with pytest.raises(ValueError, match="is not a scope"):
             parse_scopes([word])
 
 
@@ -90,7 +90,7 @@ def test_a_principal_is_confined_to_one_of_its_tenants_and_does_not_come_out_aga
 def test_a_lifetime_is_a_number_and_a_unit() -> None:
     assert [seconds(text) for text in ("45s", "30m", "12h", "90d", " 1d ")] == [45, 1800, 43_200, 7_776_000, 86_400]
     for text in ("", "90", "d", "-1d", "1.5h", "1w", "1d2h", "1234567s", "٣d"):
-        with pytest.raises(ValueError, match="is no time"):
+        with pytest.raises(ValueError, match="is not a duration"):
             seconds(text)
 
 
@@ -130,10 +130,10 @@ async def written(store: MemoryStore) -> list[str]:
 async def test_a_refusal_is_written_once_however_many_ask_for_the_log() -> None:
     store = Slow()
     log = AuditLog(store)
-    log.refused(None, "GET /", "one", "")
+    log.record_refusal(None, "GET /", "one", "")
     asking = [asyncio.create_task(log.read(None, 10)) for _ in range(3)]
     await asyncio.sleep(0)
-    log.refused(None, "GET /", "two", "")
+    log.record_refusal(None, "GET /", "two", "")
     store.gate.set()
     await asyncio.gather(*asking)
     await log.flush()
@@ -146,11 +146,11 @@ async def test_what_cannot_be_written_waits() -> None:
     log = AuditLog(store)
     store.gate.set()
     store.fails = True
-    log.refused(LOCAL, "GET /", "one", "")
+    log.record_refusal(LOCAL, "GET /", "one", "")
     with pytest.raises(StoreUnavailable):
         await log.flush()
     store.fails = False
-    log.refused(LOCAL, "GET /", "two", "")
+    log.record_refusal(LOCAL, "GET /", "two", "")
     await log.flush()
     assert await written(store) == ["one", "two"]
 
@@ -160,13 +160,13 @@ async def test_refusals_of_one_caller_that_come_too_fast_are_counted_and_not_kep
     store = MemoryStore()
     log = AuditLog(store)
     for number in range(PER_MINUTE + 25):
-        log.refused(None, "GET /", str(number), "192.0.2.1")
-    log.refused(None, "GET /", "another's", "192.0.2.2")
+        log.record_refusal(None, "GET /", str(number), "192.0.2.1")
+    log.record_refusal(None, "GET /", "another's", "192.0.2.2")
     await log.flush()
     found = await written(store)
     assert found[:PER_MINUTE] == [str(number) for number in range(PER_MINUTE)]
-    assert found[PER_MINUTE:] == ["another's", "25 more, that came too fast to be told"]
-    log.refused(None, "GET /", "once more", "192.0.2.1")
+    assert found[PER_MINUTE:] == ["another's", "25 more that came too fast to be recorded"]
+    log.record_refusal(None, "GET /", "once more", "192.0.2.1")
     await log.flush()
     assert len(await written(store)) == PER_MINUTE + 2
 
@@ -174,14 +174,14 @@ async def test_refusals_of_one_caller_that_come_too_fast_are_counted_and_not_kep
 async def test_refusals_of_many_callers_are_bounded_too() -> None:
     log = AuditLog(MemoryStore())
     for number in range(WAITING + 25):
-        log.refused(None, "GET /", "", f"192.0.2.{number}")
+        log.record_refusal(None, "GET /", "", f"192.0.2.{number}")
     assert (len(log.waiting), log.dropped) == (WAITING, 25)
 
 
 async def test_a_line_is_short_and_can_be_shown() -> None:
     store = MemoryStore()
     log = AuditLog(store)
-    await log.did("x" * 1000, "token.create", "two\nlines\x1b[31m\ud800", address="::1")
+    await log.record("x" * 1000, "token.create", "two\nlines\x1b[31m\ud800", address="::1")
     (found,) = await log.read(None, 10)
     assert found.line.actor == "x" * MAX_TEXT
     assert found.line.target.isprintable()

@@ -146,7 +146,7 @@ def test_the_javascript_sdk_loses_a_key_that_means_something_to_its_language(js:
         (changed(MINIMAL, capabilities={"streaming": "yes"}), "capabilities.streaming is not true or false"),
         (changed(MINIMAL, capabilities={"extensions": [{"params": []}]}), r"extensions\[0\].params is not an object"),
         (changed(MINIMAL, securitySchemes={"a": None}), r"securitySchemes\['a'\] is not an object"),
-        (changed(MINIMAL, icon_url="a", iconUrl="b"), "iconUrl is there twice"),
+        (changed(MINIMAL, icon_url="a", iconUrl="b"), "iconUrl occurs twice"),
         (
             changed(MINIMAL, securitySchemes={"a": {"mtlsSecurityScheme": {}, "apiKeySecurityScheme": {}}}),
             "is both apiKeySecurityScheme and mtlsSecurityScheme",
@@ -164,7 +164,7 @@ def test_what_the_sdks_would_read_differently_has_no_form(card: Card, blamed: st
     ("data", "blamed"),
     [
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "an object has 'c' twice"),
-        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": NaN}', "NaN is not a number"),
         (b'{"a": ', "not JSON"),
         (b"\xff\xfe{\x00", "not UTF-8"),
         (b"[" * 200 + b"]" * 200, "deeper than 100"),

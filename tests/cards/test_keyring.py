@@ -108,7 +108,7 @@ async def test_a_key_that_was_sealed_with_another_secret_signs_nothing_and_the_l
     [key] = await ring.signing_keys("full")
     other = Keyring(store, Seal(new_key()), "EdDSA")
     assert (await other.signed(FULL, "full", JKU))["signatures"] == []
-    assert f"the key {key.kid} of full cannot be opened" in caplog.text
+    assert f"the key {key.kid} of full cannot be decrypted" in caplog.text
     assert "secret_file" in caplog.text
     new = await other.rotate("full", 60_000)
     assert signers_of(await other.signed(FULL, "full", JKU)) == {new.kid}

@@ -207,7 +207,7 @@ def test_a_card_that_was_changed(web: Web) -> None:
     url = web.put(WELL_KNOWN, {**signed(FULL, SIGNER, jku=web.url + KEYS), "name": "\x1b[2JEvil"})
     done = run(url)
     assert done.code == 1
-    assert "Valid         no (it does not fit: the card, or the signature, was changed)\n" in done.out
+    assert "Valid         no (it does not match: the card or the signature was changed)\n" in done.out
     assert "Anchored      no (it is not valid)\n" in done.out
     assert "\x1b" not in done.out
 
@@ -300,7 +300,7 @@ def test_nobody_answers(web: Web) -> None:
     with serving() as gone:
         url = gone.url
     done = run(url)
-    assert (done.code, done.error) == (2, f"cannot fetch {url}{WELL_KNOWN}: {url}: no connection")
+    assert (done.code, done.error) == (2, f"cannot fetch {url}{WELL_KNOWN}: {url}: the connection could not be made")
 
 
 def test_a_card_without_signatures(web: Web) -> None:

@@ -21,8 +21,7 @@ from roost.evidence.export_selection import Selection
 from roost.identity.keys import Keyring
 from roost.identity.seal import Seal, load_key
 from roost.protocol.canonical import jcs
-from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_offline import OfflineStore
+from roost.stores.sqlite import OfflineStore, SQLiteStore
 from tests.server import FLEET, Server, running
 
 ADMIN_SECRET = "an-admin-token-of-the-tests"

@@ -81,7 +81,7 @@ async def test_a_signature_of_evidence_is_not_valid_for_a_card_and_vice_versa() 
     document = jcs({**card, "signatures": [msgspec.to_builtins(signed)]})
     public = [msgspec.json.decode(key.public) for key in await keyring.evidence_keys()]
     [verdict] = verify(document, public)
-    assert (verdict.fault, "no signature of a card" in verdict.why) == (SignatureFault.REFUSED, True)
+    assert (verdict.fault, "not the signature of a card" in verdict.why) == (SignatureFault.REFUSED, True)
     of_card = (await keyring.signed(card, "agent", ""))["signatures"][0]
     with pytest.raises(BadSignature, match="the typ is 'JOSE'"):
         keys.check(of_card, jcs(card), keys.MANIFEST, read_jwks(keyring.jwks("agent")))

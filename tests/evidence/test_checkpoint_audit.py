@@ -340,7 +340,7 @@ async def test_an_unknown_key_is_neither_an_edit_nor_a_proof(journal: Written, t
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from roost.stores.sqlite_offline import OfflineStore
+from roost.stores.sqlite import OfflineStore
 
 async def main():
     store = OfflineStore(Path(sys.argv[1]))

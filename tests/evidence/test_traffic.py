@@ -18,7 +18,7 @@ from a2a.types import a2a_pb2 as pb
 
 from roost.evidence.events import journal_events
 from roost.protocol.entries import NO_CHAIN, link
-from roost.stores.sqlite_offline import OfflineStore
+from roost.stores.sqlite import OfflineStore
 from tests.evidence.packets import HERE, packet
 from tests.server import FLEET, Server, environment, roost, roost_command, running
 

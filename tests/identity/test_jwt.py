@@ -40,7 +40,7 @@ async def refusal(verifier: Verifier, token: str) -> str:
     with pytest.raises(CredentialRefused) as refused:
         await verifier.verify(token)
     assert refused.value.reason in REASONS
-    assert verifier.known(token) is None
+    assert verifier.cached(token) is None
     return refused.value.reason
 
 
@@ -323,14 +323,14 @@ async def test_a_verified_token_is_known_for_a_minute() -> None:
     key, clock = signer(), Clock()
     checked = verifier(Served(key.jwk()), clock)
     token = key.sign(claims())
-    assert checked.known(token) is None
+    assert checked.cached(token) is None
     assert await checked.verify(token) == GOOD
     clock.now += 59.9
-    assert checked.known(token) == GOOD
-    assert checked.known(token[:-1]) is None
+    assert checked.cached(token) == GOOD
+    assert checked.cached(token[:-1]) is None
     clock.now += 0.1
-    assert checked.known(token) is None
-    assert not checked.remembered
+    assert checked.cached(token) is None
+    assert not checked.cache
 
 
 async def test_a_token_is_not_known_after_its_end() -> None:
@@ -339,9 +339,9 @@ async def test_a_token_is_not_known_after_its_end() -> None:
     token = key.sign(claims(exp=NOW + 10))
     await checked.verify(token)
     clock.now += 9.9
-    assert checked.known(token) is not None
+    assert checked.cached(token) is not None
     clock.now += 0.1
-    assert checked.known(token) is None
+    assert checked.cached(token) is None
     assert await refusal(checked, token) == "expired"
 
 
@@ -353,25 +353,25 @@ async def test_a_change_of_keys_makes_every_token_unknown() -> None:
     await checked.verify(token)
     clock.now += 11
     assert await refusal(checked, signer("EdDSA", "new").sign(claims())) == "unknown key"
-    assert checked.known(token) == GOOD  # the same keys as before
+    assert checked.cached(token) == GOOD  # the same keys as before
     served.publish(signer("EdDSA", "new").jwk())
     clock.now += 11
     await checked.verify(signer("EdDSA", "new").sign(claims()))
-    assert checked.known(token) is None
+    assert checked.cached(token) is None
     clock.now += 11
     assert await refusal(checked, token) == "unknown key"
 
 
 async def test_only_so_many_tokens_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwts, "REMEMBERED", 3)
+    monkeypatch.setattr(jwts, "MAX_CACHED", 3)
     key = signer()
     checked = verifier(Served(key.jwk()))
     tokens = [key.sign(claims(sub=f"user{number}")) for number in range(4)]
     for token in tokens[:3]:
         await checked.verify(token)
-    assert checked.known(tokens[0]) is not None
+    assert checked.cached(tokens[0]) is not None
     await checked.verify(tokens[3])
-    assert [checked.known(token) is not None for token in tokens] == [True, False, True, True]
+    assert [checked.cached(token) is not None for token in tokens] == [True, False, True, True]
 
 
 async def test_a_clock_that_is_set_judges_anew() -> None:
@@ -380,12 +380,12 @@ async def test_a_clock_that_is_set_judges_anew() -> None:
     token = key.sign(claims(nbf=NOW - 5))
     await checked.verify(token)
     clock.now = NOW - 3600
-    assert checked.known(token) is None
+    assert checked.cached(token) is None
     assert await refusal(checked, token) == "not yet valid"
     clock.now = NOW + 1
     assert await checked.verify(token) == GOOD
     clock.now = NOW + 2 * 86_400
-    assert checked.known(token) is None
+    assert checked.cached(token) is None
     assert await refusal(checked, token) == "expired"
     clock.now = NOW + 2
     assert await checked.verify(token) == GOOD

@@ -70,16 +70,19 @@ def test_quotas_are_read_by_kind_name_and_what() -> None:
         ("tenant.=5", "write kind[:name].what=number"),
         ("tenant.rate=", "write kind[:name].what=number"),
         ("=5", "write kind[:name].what=number"),
-        ("agent.rate=1,user.rate=5", "'user.rate=5': 'user' is no kind; there are principal, tenant, agent, surface"),
+        (
+            "agent.rate=1,user.rate=5",
+            "'user.rate=5': 'user' is not a kind; the kinds are principal, tenant, agent, surface",
+        ),
         ("tenant.rps=5", "'rps' cannot be limited; rate, tasks, streams, mb can"),
-        ("tenant:.rate=5", "no name after the colon; tenant.rate is for all of them"),
+        ("tenant:.rate=5", "the name after the colon is missing; tenant.rate applies to all of them"),
         ("surface:a2a.tasks=5", "a surface has only a rate"),
-        ("surface:web.rate=5", "'web' is no surface; there are admin, a2a, observability"),
+        ("surface:web.rate=5", "'web' is not a surface; the surfaces are admin, a2a, observability"),
         ("tenant.rate=-1", "'-1' is not a whole number"),
         ("tenant.rate=1.5", "'1.5' is not a whole number"),
         ("tenant.rate=٣", "is not a whole number"),
         ("tenant.rate=1000000000000000", "is not a whole number of at most 12 digits"),
-        ("tenant.rate=5,tenant.rate=6", "there are two for tenant.rate"),
+        ("tenant.rate=5,tenant.rate=6", "tenant.rate has two limits"),
     ],
 )
 def test_a_quota_that_is_wrong_is_named_with_what_is_right(text: str, said: str) -> None:
@@ -368,7 +371,7 @@ def test_gauges_are_never_negative_and_return_to_zero(program: list[tuple[str, s
 def share(*meters: Meter) -> None:
     told = {str(number): meter.figures() for number, meter in enumerate(meters)}
     for number, meter in enumerate(meters):
-        meter.heard({host: figures for host, figures in told.items() if host != str(number)})
+        meter.set_others({host: figures for host, figures in told.items() if host != str(number)})
 
 
 def test_hosts_share_a_rate() -> None:
@@ -409,10 +412,10 @@ def test_a_host_that_is_gone_is_forgotten() -> None:
     assert requests(three) == 0
     with pytest.raises(QuotaExceeded):
         three.admit_task("a", "acme", "trip")
-    three.heard({"two": two.figures()})
+    three.set_others({"two": two.figures()})
     three.admit_task("a", "acme", "trip").leave()
     assert requests(three, 5) == 2
-    three.heard({})
+    three.set_others({})
     assert requests(three, 5) == 1
     for place in places:
         place.leave()
@@ -438,7 +441,7 @@ def test_what_another_release_tells_is_ignored_and_the_rest_is_heard(told: bytes
     one, two = (metered("agent.tasks=1,tenant.rate=2") for _ in range(2))
     place = one.admit_task("a", "acme", "trip")
     assert requests(one) == 1
-    two.heard({"garbage": told, "one": one.figures()})
+    two.set_others({"garbage": told, "one": one.figures()})
     assert requests(two, 5) == 1
     with pytest.raises(QuotaExceeded):
         two.admit_task("a", "acme", "trip")

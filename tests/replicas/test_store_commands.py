@@ -81,7 +81,7 @@ def test_a_backup_of_postgresql_is_restored_into_another_database(
         assert made.returncode == 0, made.stderr
         refused = roost("restore", tmp_path / "copy.zip", *place)
         assert refused.returncode == 1
-        assert "has tasks already" in refused.stderr
+        assert "already has tasks" in refused.stderr
     other = new_database(request.getfixturevalue("postgres_server").url)
     there = ("--store", other, "--secret-file", str(key))
     damaged = tmp_path / "damaged.zip"

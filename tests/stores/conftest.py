@@ -12,14 +12,14 @@ from roost.engine.ports import Store
 from roost.stores.memory import MemoryStore
 from roost.stores.postgres import PostgresStore
 from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 
 Open = Callable[[], Awaitable[PostgresStore]]
 
 STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Store]] = {
     "memory": lambda request, folder: MemoryStore(),
     "sqlite": lambda request, folder: SQLiteStore(folder),
-    "sqlite in a process": lambda request, folder: SQLiteStore(folder, ProcessCarrier),
+    "sqlite in a process": lambda request, folder: SQLiteStore(folder, WriterProcess),
     "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("database")),
 }
 """A store joins the suite by a line here. A server is started only if a test asks for it."""

@@ -17,7 +17,7 @@ from roost.stores import postgres_backup
 from roost.stores.postgres import PostgresStore
 from roost.stores.sqlite import SQLiteStore, StoreInUse
 from roost.stores.sqlite_backup import BackupError, backup_sqlite, restore_sqlite
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 from roost.stores.sqlite_schema import NewerSchema
 
 from .conftest import Open
@@ -87,7 +87,7 @@ async def same_identities(first: Store, second: Store) -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    made = SQLiteStore(tmp_path / "data", ProcessCarrier)
+    made = SQLiteStore(tmp_path / "data", WriterProcess)
     yield made
     await made.close()
 
@@ -160,7 +160,7 @@ async def test_a_folder_with_a_journal_is_not_restored_into(backup: Path, tmp_pa
         restore_sqlite(backup, tmp_path / "used", force=True)
     await used.close()
     before = (tmp_path / "used" / "journal.db").read_bytes()
-    with pytest.raises(BackupError, match=r"a journal in .*used already.*--force"):
+    with pytest.raises(BackupError, match=r"used already has a journal.*--force"):
         restore_sqlite(backup, tmp_path / "used")
     assert (tmp_path / "used" / "journal.db").read_bytes() == before
     assert sorted(path.name for path in (tmp_path / "used").iterdir()) == ["journal.db", "journal.lock"]
@@ -236,7 +236,7 @@ async def test_what_is_no_backup_of_ours_is_refused(backup: Path, tmp_path: Path
     with sqlite3.connect(tmp_path / "other") as connection:
         connection.execute("CREATE TABLE theirs (id)")
     connection.close()
-    with pytest.raises(BackupError, match="not a journal of Roost's"):
+    with pytest.raises(BackupError, match="not a journal of Roost"):
         restore_sqlite(tmp_path / "other", tmp_path / "second")
     backup.with_name("kept-wal").write_bytes(b"a part of it")
     with pytest.raises(BackupError, match="a part of it is in kept-wal"):
@@ -254,7 +254,7 @@ async def test_a_backup_has_no_other_place_than_a_file_of_its_own(tmp_path: Path
     with pytest.raises(BackupError, match="no journal in"):
         backup_sqlite(tmp_path, tmp_path / "kept")
     await SQLiteStore(tmp_path / "data").close()
-    with pytest.raises(BackupError, match="choose another place"):
+    with pytest.raises(BackupError, match="choose another folder"):
         backup_sqlite(tmp_path / "data", tmp_path / "data" / "journal.db")
     with pytest.raises(BackupError, match=r"no secret\.key"):
         backup_sqlite(tmp_path / "data", tmp_path / "kept", include_secret=True)
@@ -281,7 +281,7 @@ async def test_another_secret_is_replaced_by_force_only(tmp_path: Path) -> None:
     backup_sqlite(tmp_path / "data", tmp_path / "with", include_secret=True)
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "secret.key").write_bytes(b"another")
-    with pytest.raises(BackupError, match="another secret"):
+    with pytest.raises(BackupError, match="not the secret of the backup"):
         restore_sqlite(tmp_path / "with", tmp_path / "new")
     assert not (tmp_path / "new" / "journal.db").exists()
     assert (tmp_path / "new" / "secret.key").read_bytes() == b"another"

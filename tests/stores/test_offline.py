@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_offline import OfflineStore
-from roost.stores.sqlite_process import ProcessCarrier
-from roost.stores.sqlite_thread import ThreadCarrier
+from roost.engine.ports import AdminStore, Store
+from roost.stores.sqlite import OfflineStore, SQLiteStore
+from roost.stores.sqlite_calls import WriterThread
+from roost.stores.sqlite_process import WriterProcess
 
 from .conftest import until
 from .making import Mirror, audited, creation, ended, key, token
@@ -21,7 +21,7 @@ from .making import Mirror, audited, creation, ended, key, token
 UNTIL = 9000
 
 
-@pytest.fixture(params=[ThreadCarrier, ProcessCarrier])
+@pytest.fixture(params=[WriterThread, WriterProcess])
 async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SQLiteStore]:
     """The store that a host has open."""
     made = SQLiteStore(tmp_path, request.param)
@@ -91,8 +91,8 @@ async def test_a_command_waits_for_a_write_that_takes_long(host: SQLiteStore, of
 
 
 async def _taken_up(store: OfflineStore) -> bool:
-    assert isinstance(store.carrier, ThreadCarrier)
-    return store.carrier.jobs.empty()
+    assert isinstance(store.writer, WriterThread)
+    return store.writer.jobs.empty()
 
 
 async def test_what_a_command_prunes_is_taken_from_the_hosts_accounts(host: SQLiteStore, offline: OfflineStore) -> None:
@@ -101,3 +101,12 @@ async def test_what_a_command_prunes_is_taken_from_the_hosts_accounts(host: SQLi
     await host.add_usage([went, went])
     assert await host.usage() == [("agent", 1, went.size)]
     assert await offline.stored_bytes([("tenant", went.tenant), ("owner", went.owner)]) == [went.size] * 2
+
+
+def test_a_command_has_the_ports_of_administration_and_no_others() -> None:
+    """Whatever an offline store has works: it has nothing of what only the host may do."""
+    ports = {name for name in dir(AdminStore) if not name.startswith("_")}
+    host_only = {name for name in dir(Store) if not name.startswith("_")} - ports
+    assert {"commit", "adopt", "read_reserved", "drop_reservations"} <= host_only
+    assert ports <= set(dir(OfflineStore))
+    assert not host_only & set(dir(OfflineStore))

@@ -632,11 +632,11 @@ async def test_a_network_that_swallows_everything_ends_calls_and_is_got_over(
     with monkeypatch.context() as patch:
         for module in (postgres, postgres_pool):
             patch.setattr(module, "CALL_S", 0.2)
-        with pytest.raises(StoreUnavailable, match="no answer in time"):
+        with pytest.raises(StoreUnavailable, match="did not respond in time"):
             await far.read_task("t")
-        with pytest.raises(StoreUnavailable, match="no answer in time"):
+        with pytest.raises(StoreUnavailable, match="did not respond in time"):
             await far.renew("w", FOR_LONG)
-        with pytest.raises(OutcomeUnknown, match="no answer in time"):
+        with pytest.raises(OutcomeUnknown, match="did not respond in time"):
             await far.commit([addition("t", entry(2))])
         with pytest.raises(StoreUnavailable) as failure:  # there is no connection to be had
             await far.commit([addition("t", entry(2))])

@@ -14,7 +14,7 @@ import pytest
 
 from roost.engine.ports import StoreUnavailable
 from roost.stores.sqlite import SQLiteStore, StoreInUse
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 
 from .making import creation
 
@@ -22,13 +22,13 @@ HOLD = """
 import asyncio, sys
 from pathlib import Path
 from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 from tests.stores.making import creation
 
 async def main():
-    store = SQLiteStore(Path(sys.argv[1]), ProcessCarrier)
+    store = SQLiteStore(Path(sys.argv[1]), WriterProcess)
     await store.commit([creation("kept")])
-    print(store.carrier.process.pid, flush=True)
+    print(store.writer.process.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -37,15 +37,15 @@ asyncio.run(main())
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    made = SQLiteStore(tmp_path, ProcessCarrier)
+    made = SQLiteStore(tmp_path, WriterProcess)
     yield made
     await made.close()
 
 
 def _pid(store: SQLiteStore) -> int:
-    assert isinstance(store.carrier, ProcessCarrier)
-    assert store.carrier.process is not None
-    return store.carrier.process.pid
+    assert isinstance(store.writer, WriterProcess)
+    assert store.writer.process is not None
+    return store.writer.process.pid
 
 
 async def test_a_writer_that_is_killed_refuses_once_and_is_replaced(store: SQLiteStore) -> None:
@@ -78,7 +78,7 @@ async def test_the_writer_ends_with_a_host_that_is_killed_and_then_the_folder_is
         with pytest.raises(StoreInUse):
             SQLiteStore(tmp_path)
         host.kill()
-    next_host = SQLiteStore(tmp_path, ProcessCarrier)
+    next_host = SQLiteStore(tmp_path, WriterProcess)
     assert await next_host.read_task("kept") is not None
     async with asyncio.timeout(10):
         while _alive(writer):

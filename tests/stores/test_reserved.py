@@ -13,7 +13,7 @@ import pytest
 from roost.engine.ports import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 
 from .making import addition, answer, config, creation, entry, reservation
 
@@ -22,29 +22,34 @@ M = reservation("m")
 
 @pytest.fixture(params=["in a thread", "in a process"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    made = SQLiteStore(tmp_path, ProcessCarrier) if request.param == "in a process" else SQLiteStore(tmp_path)
+    made = SQLiteStore(tmp_path, WriterProcess) if request.param == "in a process" else SQLiteStore(tmp_path)
     yield made
     await made.close()
 
 
-class Line:
-    """Between the ledger and the writer: loses an answer, or what was asked."""
+class FaultyWriter:
+    """Stands between the ledger and the writer: it refuses groups, or loses the replies to them."""
 
     def __init__(self, store: SQLiteStore) -> None:
-        self.write = store.ledger.deeds.write
-        self.answers_lost = 0
-        self.refused = 0
+        self.writer = store.writer
+        self.do = store.writer.do
+        self.close = store.writer.close
+        self.lost_replies = 0
+        self.refusals = 0
+        self.refuse_after: list[str] = []
+        """The tasks of a group after which the next one is refused."""
         self.groups: list[list[str]] = []
-        store.ledger.deeds = store.ledger.deeds._replace(write=self.do)
+        store.ledger.writer = self
 
-    async def do(self, group: Sequence[Append], ids: Sequence[int | None]) -> list[int]:
-        if self.refused:
-            self.refused -= 1
+    async def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        if self.refusals or (self.refuse_after and self.groups[-1] == self.refuse_after):
+            self.refusals = max(0, self.refusals - 1)
+            self.refuse_after = []
             raise StoreUnavailable("the disk is full")
-        stale = await self.write(group, ids)
+        stale = await self.writer.commit(group, reserve_ids)
         self.groups.append([append.task_id for append in group])
-        if self.answers_lost:
-            self.answers_lost -= 1
+        if self.lost_replies:
+            self.lost_replies -= 1
             raise OutcomeUnknown("gone")
         return stale
 
@@ -54,13 +59,13 @@ def holders(results: Sequence[Refusal | None]) -> list[str | None]:
 
 
 async def test_a_group_whose_answer_was_lost_is_tried_again_with_success(store: SQLiteStore) -> None:
-    line = Line(store)
+    writer = FaultyWriter(store)
     await store.commit([creation("paused", state=TaskState.INPUT_REQUIRED, worker=None, push=config("paused"))])
     group = [
         *(creation(f"{n}", reserve=reservation(f"{n}"), push=config(f"{n}")) for n in range(5)),
         answer("paused", entry(1, 1), entry(2), reserve=M),
     ]
-    line.answers_lost = 2
+    writer.lost_replies = 2
     for _ in range(2):
         with pytest.raises(OutcomeUnknown):
             await store.commit(group)
@@ -70,8 +75,8 @@ async def test_a_group_whose_answer_was_lost_is_tried_again_with_success(store: 
 
 
 async def test_a_key_whose_outcome_is_not_known_is_settled_before_another_has_it(store: SQLiteStore) -> None:
-    line = Line(store)
-    line.answers_lost = 1
+    writer = FaultyWriter(store)
+    writer.lost_replies = 1
     with pytest.raises(OutcomeUnknown):
         await store.commit([creation("first", reserve=M)])
     assert holders(await store.commit([creation("second", reserve=M)])) == ["first"]
@@ -79,16 +84,16 @@ async def test_a_key_whose_outcome_is_not_known_is_settled_before_another_has_it
 
 
 async def test_a_key_whose_outcome_is_not_known_is_settled_before_it_is_read(store: SQLiteStore) -> None:
-    line = Line(store)
-    line.answers_lost = 1
+    writer = FaultyWriter(store)
+    writer.lost_replies = 1
     with pytest.raises(OutcomeUnknown):
         await store.commit([creation("first", reserve=M)])
     assert await store.read_reserved(M.key) == Reserved("first", 1, M.fingerprint)
 
 
 async def test_a_key_in_a_group_that_was_not_committed_is_free(store: SQLiteStore) -> None:
-    line = Line(store)
-    line.refused = 1
+    writer = FaultyWriter(store)
+    writer.refusals = 1
     with pytest.raises(StoreUnavailable):
         await store.commit([creation("first", reserve=M)])
     assert await store.read_reserved(M.key) is None
@@ -98,7 +103,7 @@ async def test_a_key_in_a_group_that_was_not_committed_is_free(store: SQLiteStor
 
 async def test_who_waits_for_a_key_has_it_when_the_one_before_was_refused(store: SQLiteStore) -> None:
     """And what follows in its own task waits with it."""
-    line = Line(store)
+    writer = FaultyWriter(store)
     await store.commit([creation("old"), creation("next")])
     group = [
         addition("old", entry(2), fence=9, reserve=M),
@@ -110,25 +115,19 @@ async def test_who_waits_for_a_key_has_it_when_the_one_before_was_refused(store:
     results = await store.commit(group)
     assert [type(result) for result in results] == [StaleFence, type(None), type(None), type(None), Taken]
     assert holders(results)[-1] == "next"
-    assert line.groups[1:] == [["old", "other"], ["next", "next"]]
+    assert writer.groups[1:] == [["old", "other"], ["next", "next"]]
     assert [found.seq for found in await store.read_entries("next", -1, 10, wire=False)] == [0, 1, 2, 3]
 
 
 async def test_a_group_of_which_a_part_is_committed_when_the_store_fails_has_to_be_tried_again(
     store: SQLiteStore,
 ) -> None:
-    line = Line(store)
+    writer = FaultyWriter(store)
     await store.commit([creation("old")])
     group = [addition("old", entry(2), fence=9, reserve=M), creation("other"), creation("next", reserve=M)]
-
-    async def fail_next(some: Sequence[Append], ids: Sequence[int | None]) -> list[int]:
-        line.refused = int(line.groups[-1] == ["old", "other"])
-        return await line.do(some, ids)
-
-    store.ledger.deeds = store.ledger.deeds._replace(write=fail_next)
+    writer.refuse_after = ["old", "other"]
     with pytest.raises(OutcomeUnknown, match="disk is full"):
         await store.commit(group)
-    store.ledger.deeds = store.ledger.deeds._replace(write=line.write)
     results = await store.commit(group)
     assert [type(result) for result in results] == [StaleFence, type(None), type(None)]
     assert await store.read_task("other") is not None
@@ -138,7 +137,7 @@ async def test_a_group_of_which_a_part_is_committed_when_the_store_fails_has_to_
 async def test_a_group_goes_on_when_its_caller_is_gone(store: SQLiteStore) -> None:
     await store.commit([creation("before")])
     first = asyncio.get_running_loop().create_task(store.commit([creation("first", reserve=M)]))
-    while not store.ledger.coming:
+    while not store.ledger.in_flight:
         await asyncio.sleep(0)
     second = asyncio.get_running_loop().create_task(store.commit([creation("second", reserve=M)]))
     first.cancel()
@@ -147,16 +146,16 @@ async def test_a_group_goes_on_when_its_caller_is_gone(store: SQLiteStore) -> No
 
 
 async def test_a_writer_that_is_killed_takes_no_key_along(tmp_path: Path) -> None:
-    store = SQLiteStore(tmp_path, ProcessCarrier)
+    store = SQLiteStore(tmp_path, WriterProcess)
     await store.commit([creation("before", reserve=reservation("b"))])
-    assert isinstance(store.carrier, ProcessCarrier)
-    assert store.carrier.process is not None
-    os.kill(store.carrier.process.pid, signal.SIGSTOP)
+    assert isinstance(store.writer, WriterProcess)
+    assert store.writer.process is not None
+    os.kill(store.writer.process.pid, signal.SIGSTOP)
     group = [creation("t", reserve=M), creation("other", reserve=reservation("b"))]
     going = asyncio.get_running_loop().create_task(store.commit(group))
-    while not store.ledger.coming:
+    while not store.ledger.in_flight:
         await asyncio.sleep(0)
-    os.kill(store.carrier.process.pid, signal.SIGKILL)
+    os.kill(store.writer.process.pid, signal.SIGKILL)
     with pytest.raises(OutcomeUnknown):
         await going
     assert await store.read_reserved(M.key) is None

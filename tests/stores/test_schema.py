@@ -214,6 +214,6 @@ async def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path: Pa
     with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
         connection.execute("CREATE TABLE theirs (id)")
     before = (tmp_path / "journal.db").read_bytes()
-    with pytest.raises(StoreBroken, match=r"not a journal of Roost's.*--data"):
+    with pytest.raises(StoreBroken, match=r"not a journal of Roost.*--data"):
         SQLiteStore(tmp_path)
     assert (tmp_path / "journal.db").read_bytes() == before

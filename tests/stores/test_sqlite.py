@@ -21,8 +21,8 @@ from roost.protocol.types import TaskState
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
-from roost.stores.sqlite_process import ProcessCarrier
-from roost.stores.sqlite_thread import ThreadCarrier
+from roost.stores.sqlite_calls import WriterThread
+from roost.stores.sqlite_process import WriterProcess
 
 from .making import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot
 
@@ -160,15 +160,15 @@ async def test_who_may_not_write_is_told_at_the_start(readonly: str | None, said
         assert re.search(rf"({said}).*--data", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("carrier", [ThreadCarrier, ProcessCarrier])
+@pytest.mark.parametrize("writer", [WriterThread, WriterProcess])
 async def test_a_journal_that_is_damaged_while_it_is_open_fails_with_the_reason(
-    tmp_path: Path, carrier: type[ThreadCarrier] | type[ProcessCarrier]
+    tmp_path: Path, writer: type[WriterThread] | type[WriterProcess]
 ) -> None:
     store = SQLiteStore(tmp_path)
     await store.commit([creation(f"{number:03}") for number in range(300)])
     await store.close()
     damage(tmp_path / "journal.db", "tasks")
-    store = SQLiteStore(tmp_path, carrier)
+    store = SQLiteStore(tmp_path, writer)
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"journal\.db: .*malformed .*`roost restore`"):
             await store.read_task("007")
@@ -179,21 +179,21 @@ async def test_a_journal_that_is_damaged_while_it_is_open_fails_with_the_reason(
 
 
 async def test_a_journal_that_became_read_only_fails_with_the_reason(store: SQLiteStore) -> None:
-    assert isinstance(store.carrier, ThreadCarrier)
-    store.carrier.writer.connection.execute("PRAGMA query_only = 1")
+    assert isinstance(store.writer, WriterThread)
+    store.writer.writer.connection.execute("PRAGMA query_only = 1")
     with pytest.raises(StoreUnavailable, match=r"readonly database .*make it writable"):
         await store.commit([creation("t")])
 
 
 async def test_a_writer_that_cannot_open_the_file_any_more_says_why(tmp_path: Path) -> None:
-    store = SQLiteStore(tmp_path, ProcessCarrier)
+    store = SQLiteStore(tmp_path, WriterProcess)
     await store.commit([creation("t")])
-    assert isinstance(store.carrier, ProcessCarrier)
-    assert store.carrier.process is not None
+    assert isinstance(store.writer, WriterProcess)
+    assert store.writer.process is not None
     for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
         (tmp_path / name).rename(tmp_path / f"kept {name}")
     (tmp_path / "journal.db").write_bytes(b"no database" * 1000)
-    store.carrier.process.kill()
+    store.writer.process.kill()
     with pytest.raises(StoreUnavailable, match="gone"):
         await asyncio.gather(*(store.probe() for _ in range(1000)))
     for _ in range(2):
@@ -211,7 +211,7 @@ async def test_what_is_to_be_pruned_is_found_by_walking_indexes(store: SQLiteSto
     with closing(sqlite3.connect(store.path)) as connection:
         statements: list[str] = []
         connection.set_trace_callback(statements.append)
-        assert len(records.doomed(connection, "0", 30, 5, 100)) == 25
+        assert len(records.find_prunable(connection, "0", 30, 5, 100)) == 25
         connection.set_trace_callback(None)
         plans = [
             row[3]
@@ -277,7 +277,7 @@ async def test_on_a_full_disk_nothing_is_committed_and_reading_goes_on(store: SQ
 
 
 async def test_a_connection_that_broke_fails_one_commit_and_is_replaced(store: SQLiteStore) -> None:
-    store.carrier.writer.connection.close()
+    store.writer.writer.connection.close()
     with pytest.raises(StoreUnavailable):
         await store.probe()
     await store.probe()

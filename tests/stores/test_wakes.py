@@ -137,18 +137,18 @@ async def test_a_listener_that_fails_goes_on_listening(buses: Buses, caplog: pyt
     hear = two.hear
 
     def fail_once(task_ids: Sequence[str]) -> None:
-        two.bus.heard = hear
+        two.bus.on_wake = hear
         raise ValueError("for once")
 
     async def failed() -> bool:
         one.bus.tell(["first"])
-        return two.bus.heard != fail_once
+        return two.bus.on_wake != fail_once
 
-    two.bus.heard = fail_once
+    two.bus.on_wake = fail_once
     await until(failed)
     one.bus.tell(["second"])
     await two.have("second")
-    assert "a wake-up cannot be served" in caplog.text
+    assert "a wake-up could not be handled" in caplog.text
 
 
 async def test_a_server_that_goes_and_comes_back_is_listened_to_again(server: Postgres | Nats) -> None:
@@ -180,7 +180,7 @@ async def test_a_host_starts_without_the_server_and_hears_once_it_is_there(
     buses = Buses(lambda: make_bus(server, "group"))
     one, two = await buses.join(), await buses.join()
     one.bus.tell(["nobody hears this"])
-    assert "hosts cannot tell each other of news" in caplog.text
+    assert "wake-ups between hosts do not work" in caplog.text
     server.start()
 
     async def heard() -> bool:

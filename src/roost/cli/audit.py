@@ -11,7 +11,7 @@ from roost.cli.output import json_line, note, table
 from roost.cli.store import with_store
 from roost.doors.admin_views import audit_shown
 from roost.engine.ids import timestamp
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.identity.ports import NumberedAudit
 from roost.protocol.codec import encode
 from roost.settings import Settings
@@ -24,7 +24,7 @@ def audit(
 ) -> None:
     """The audit log, the newest first."""
 
-    async def look(store: Store, settings: Settings) -> list[NumberedAudit]:
+    async def look(store: AdminStore, settings: Settings) -> list[NumberedAudit]:
         return await store.read_audit(None, limit)
 
     found = with_store(flags, look)

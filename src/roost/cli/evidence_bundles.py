@@ -16,7 +16,7 @@ from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line
 from roost.cli.store import me, with_store
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -183,13 +183,13 @@ def _exported(
     from roost.identity.audit import AuditLog
     from roost.identity.keys import NoKey
 
-    async def work(store: Store, settings: Settings) -> Any:
+    async def work(store: AdminStore, settings: Settings) -> Any:
         chosen = _selection(tasks, since, agent, redact)
         try:
             made = await write(Source(store, keyring(store, settings)), chosen, file, BundleLimits(events=most))
         except (NothingFound, ExportTooLarge, TaskChanged, NoKey) as error:
             raise CommandFailed(str(error)) from None
-        await AuditLog(store).did(me(), "evidence.export", chosen.describe())
+        await AuditLog(store).record(me(), "evidence.export", chosen.describe())
         return made.counts
 
     return with_store(flags, work)
@@ -204,7 +204,7 @@ def _to_raise(size: int, counts: Counts | None) -> list[str]:
 
 def _selection(tasks: list[str], since: str, agent: str, redact: bool) -> Selection:
     from roost.evidence.export_selection import Selection, parse_since
-    from roost.identity.clock import now_ms
+    from roost.identity.ports import now_ms
 
     if not since:
         return Selection(tuple(tasks), redact=redact)

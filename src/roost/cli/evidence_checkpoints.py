@@ -12,7 +12,7 @@ from roost.cli.errors import ERROR, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line, table
 from roost.cli.store import with_store
-from roost.engine.ports import Checkpoint, CheckpointBusy, Store
+from roost.engine.ports import AdminStore, Checkpoint, CheckpointBusy
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -40,7 +40,7 @@ def checkpoint(out: Out = None, **flags: Any) -> None:
     from roost.evidence.checkpoint import make
     from roost.identity.keys import NoKey
 
-    async def work(store: Store, settings: Settings) -> Checkpoint:
+    async def work(store: AdminStore, settings: Settings) -> Checkpoint:
         try:
             made = await make(store, keyring(store, settings))
         except (CheckpointBusy, NoKey) as error:
@@ -63,7 +63,7 @@ def checkpoints(limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
     """The checkpoints, the newest first."""
     from roost.evidence.checkpoint import BadCheckpoint, read_statement
 
-    async def work(store: Store, settings: Settings) -> list[Checkpoint]:
+    async def work(store: AdminStore, settings: Settings) -> list[Checkpoint]:
         found: list[Checkpoint] = []
         number = 0
         while some := await store.read_checkpoints(number, 1000):
@@ -111,7 +111,7 @@ def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any)
                 f"it cannot be judged: no key that you gave has signed {since}: {error}", UNJUDGED
             ) from None
 
-    async def work(store: Store, settings: Settings) -> Audit:
+    async def work(store: AdminStore, settings: Settings) -> Audit:
         stored = [json.decode(key.public) for key in (await store.read_identities(0)).keys if key.agent == EVIDENCE]
         return await look(store, held, stored if trusted is None else trusted)
 

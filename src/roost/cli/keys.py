@@ -13,11 +13,10 @@ from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
 from roost.doors.admin_views import OVERLAP_S, key_shown
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
-from roost.identity.clock import now_ms
 from roost.identity.keys import CannotRetire, Keyring, NoSuchKey
-from roost.identity.ports import SigningKey
+from roost.identity.ports import SigningKey, now_ms
 from roost.identity.seal import KeyFileError, Seal, load_key
 from roost.identity.tokens import seconds
 from roost.protocol.codec import encode
@@ -39,7 +38,7 @@ Overlap = Annotated[
 def _list(as_json: Json = False, **flags: Any) -> None:
     """The keys, without their private parts."""
 
-    async def look(store: Store, settings: Settings) -> list[SigningKey]:
+    async def look(store: AdminStore, settings: Settings) -> list[SigningKey]:
         return (await store.read_identities(0)).keys
 
     found = sorted(with_store(flags, look), key=lambda key: (key.agent, key.created))
@@ -65,14 +64,14 @@ def _rotate(agent: Agent, overlap: Overlap = "", as_json: Json = False, **flags:
     except ValueError as error:
         raise CommandFailed(f"--overlap: {error}", USAGE) from None
 
-    async def rotate(store: Store, settings: Settings) -> SigningKey:
+    async def rotate(store: AdminStore, settings: Settings) -> SigningKey:
         name = "" if agent == FLEET else agent
         known = {key.agent for key in (await store.read_identities(0)).keys} | {*await store.agents()}
         if name and name not in known:
             raise CommandFailed(f"the store knows no agent {agent!r}: it has neither a key nor a task yet")
         ring = keyring(store, settings)
         key = await ring.rotate(name, wait_s * 1000)
-        await AuditLog(store).did(me(), "key.rotate", f"{agent} {key.kid}")
+        await AuditLog(store).record(me(), "key.rotate", f"{agent} {key.kid}")
         return key
 
     key = with_store(flags, rotate)
@@ -88,19 +87,19 @@ def _retire(agent: Agent, kid: Kid, **flags: Any) -> None:
     One of @evidence also after that: it goes on being shown, because what it signed is kept.
     """
 
-    async def retire(store: Store, settings: Settings) -> None:
+    async def retire(store: AdminStore, settings: Settings) -> None:
         ring = keyring(store, settings)
         try:
             await ring.retire("" if agent == FLEET else agent, kid)
         except (NoSuchKey, CannotRetire) as error:
             raise CommandFailed(str(error)) from None
-        await AuditLog(store).did(me(), "key.retire", f"{agent} {kid}")
+        await AuditLog(store).record(me(), "key.retire", f"{agent} {kid}")
 
     with_store(flags, retire)
     print(f"{kid} is retired: its private part is deleted, and hosts stop showing it within a second or two")
 
 
-def keyring(store: Store, settings: Settings) -> Keyring:
+def keyring(store: AdminStore, settings: Settings) -> Keyring:
     file = Path(settings.secret_file) if settings.secret_file else Path(settings.data) / "secret.key"
     try:
         seal = Seal(load_key(file, create=not settings.secret_file and not settings.store))

@@ -12,7 +12,7 @@ from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note
 from roost.cli.store import with_store
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -37,7 +37,7 @@ def prune(
     if before is None and keep is None:
         raise CommandFailed("say which: --older-than AGE, --keep N, or both")
 
-    async def work(store: Store, settings: Settings) -> dict[str, int]:
+    async def work(store: AdminStore, settings: Settings) -> dict[str, int]:
         gone: dict[str, int] = {}
         for name in [agent] if agent else await store.agents():
             while went := await store.prune(name, before, keep, STEP):

@@ -14,7 +14,7 @@ from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, with_store
 from roost.engine.ids import timestamp
-from roost.engine.ports import Push, Store
+from roost.engine.ports import AdminStore, Push
 from roost.engine.webhook import host_of, opened
 from roost.identity.seal import KeyFileError, Seal, WrongKey, load_key
 from roost.protocol.codec import encode
@@ -40,7 +40,7 @@ class PushListing(NamedTuple):
 def _list(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
     """The webhooks, the newest first."""
 
-    async def look(store: Store, settings: Settings) -> PushListing:
+    async def look(store: AdminStore, settings: Settings) -> PushListing:
         dead = Counter((letter.task_id, letter.config_id) for letter in await store.list_dead(MOST_DEAD))
         pushes = await store.list_pushes(failing=failing, limit=limit + 1)
         if failing:
@@ -69,7 +69,7 @@ def _retry(task: OfTask = "", config: OneConfig = "", everything: All = False, *
     if bool(task) == everything:
         raise CommandFailed("say which: TASK, TASK CONFIG, or --all", USAGE)
 
-    async def retry(store: Store, settings: Settings) -> int:
+    async def retry(store: AdminStore, settings: Settings) -> int:
         return await store.retry_pushes(task or None, config or None)
 
     count = with_store(flags, retry)

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 from roost import settings as config
 from roost.cli.errors import CommandFailed
-from roost.engine.ports import Store, StoreUnavailable
-from roost.identity.principal import principal_name
-from roost.identity.users import user_name
+from roost.engine.ports import AdminStore, StoreUnavailable
+from roost.identity.principal import principal_name, user_name
 from roost.settings import SettingError, Settings
 from roost.stores.postgres_pool import DriverMissing
-from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
+from roost.stores.sqlite import OfflineStore, SQLiteStore, StoreBroken, StoreInUse
 from roost.stores.sqlite_schema import NewerSchema
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ WHERE = ("data", "store", "secret_file")
 """The settings that such a command has as flags."""
 
 
-def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitable[T]], *, make: bool = False) -> T:
+def with_store(flags: dict[str, Any], work: Callable[[AdminStore, Settings], Awaitable[T]], *, make: bool = False) -> T:
     """What `work` makes of the store that the flags, the variables and roost.toml name; `make` one if there is none."""
     try:
         settings = config.settings_of(config.read(flags))
@@ -38,7 +37,7 @@ def with_store(flags: dict[str, Any], work: Callable[[Store, Settings], Awaitabl
         raise CommandFailed(str(error)) from error
 
 
-async def _with(settings: Settings, work: Callable[[Store, Settings], Awaitable[T]], make: bool) -> T:
+async def _with(settings: Settings, work: Callable[[AdminStore, Settings], Awaitable[T]], make: bool) -> T:
     store = open_store_for_cli(settings, make=make)
     await store.open()
     try:
@@ -52,13 +51,11 @@ def me() -> str:
     return principal_name("unix", user_name(os.getuid()))
 
 
-def open_store_for_cli(settings: Settings, *, make: bool = False) -> Store:
+def open_store_for_cli(settings: Settings, *, make: bool = False) -> AdminStore:
     if settings.store:
         from roost.stores.postgres import PostgresStore  # an extra
 
         return PostgresStore(settings.store)
-    from roost.stores.sqlite_offline import OfflineStore
-
     folder = Path(settings.data)
     try:
         return OfflineStore(folder)

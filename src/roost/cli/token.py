@@ -12,12 +12,11 @@ from roost.cli.output import json_line, note, table
 from roost.cli.settings import with_settings
 from roost.cli.store import WHERE, me, with_store
 from roost.doors.admin_views import token_shown
-from roost.engine.ports import Store
+from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
-from roost.identity.clock import now_ms
-from roost.identity.ports import Token
+from roost.identity.ports import Token, now_ms
 from roost.identity.scopes import ALL_AGENTS
-from roost.identity.tokens import BadToken, Made, TokenRequest, Tokens, seconds
+from roost.identity.tokens import BadToken, NewToken, TokenRequest, Tokens, seconds
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
@@ -66,7 +65,7 @@ def _create(
     except ValueError as error:
         raise CommandFailed(f"--expires: {error}", USAGE) from None
 
-    async def create(store: Store, settings: Settings) -> Made:
+    async def create(store: AdminStore, settings: Settings) -> NewToken:
         return await Tokens(store, AuditLog(store)).create(wish, me())
 
     try:
@@ -84,7 +83,7 @@ def _create(
 def _list(everything: All = False, as_json: Json = False, **flags: Any) -> None:
     """The tokens, without their secrets."""
 
-    async def look(store: Store, settings: Settings) -> list[Token]:
+    async def look(store: AdminStore, settings: Settings) -> list[Token]:
         return (await store.read_identities(0)).tokens
 
     found = sorted(with_store(flags, look), key=lambda token: token.created)
@@ -119,7 +118,7 @@ def _list(everything: All = False, as_json: Json = False, **flags: Any) -> None:
 def _revoke(which: Which, **flags: Any) -> None:
     """Revoke a token: no host takes it any more, within 5 s."""
 
-    async def revoke(store: Store, settings: Settings) -> list[Token]:
+    async def revoke(store: AdminStore, settings: Settings) -> list[Token]:
         found = [
             token
             for token in (await store.read_identities(0)).tokens

@@ -125,7 +125,7 @@ class Access:
     def forbid(self, request: RequestHead, principal: Principal, needed: str) -> Forbidden:
         self.refusals["scope"] += 1
         why = f"needs the scope {needed}"
-        self.audit.refused(principal, f"{request.method} {request.route}", why, self.address(request))
+        self.audit.record_refusal(principal, f"{request.method} {request.route}", why, self.address(request))
         return Forbidden(f"this credential has no scope for that: it needs {needed}", metadata={"scope": needed})
 
     # Streams
@@ -166,7 +166,7 @@ class Access:
         if scheme.lower() != "bearer" or not secret:
             raise CredentialRefused("malformed")
         if self.jwt is not None and "jwt" in self.rules.schemes and "." in secret and not self.token_cache.has(secret):
-            claims = self.jwt.known(secret)
+            claims = self.jwt.cached(secret)
             if claims is None:
                 self._slow_down(request)
                 claims = await self._verified(self.jwt, secret)
@@ -208,7 +208,7 @@ class Access:
             return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
         address = self.address(request)
         network = _network(address)
-        self.audit.refused(None, f"{request.method} {request.route}", reason, network)
+        self.audit.record_refusal(None, f"{request.method} {request.route}", reason, network)
         wait = self.failures.wait(network, self.rules.failures)
         if wait:
             return _too_many(wait)

@@ -265,7 +265,7 @@ class AdminDoor(Door):
         return await self.get_task(ask)
 
     async def _did(self, ask: Ask, action: str, target: str) -> None:
-        await self.audit.did(ask.principal.name, action, target, address=self.access.address(ask.request))
+        await self.audit.record(ask.principal.name, action, target, address=self.access.address(ask.request))
 
     def _agent(self, name: str) -> str:
         if name == "-":

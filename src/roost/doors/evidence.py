@@ -13,8 +13,8 @@ from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Headers, Request
 from roost.evidence.export import ExportTooLarge, Source, TaskChanged, export
 from roost.evidence.export_selection import NothingFound, Selection, parse_since
-from roost.identity.clock import now_ms
 from roost.identity.keys import NoKey
+from roost.identity.ports import now_ms
 from roost.protocol.errors import InvalidParams, TaskNotFound, Unavailable
 
 MEDIA_TYPE = "application/gzip"

@@ -20,7 +20,7 @@ from roost.engine.ports import Reservation, Reserved, Scope
 from roost.engine.responses import SendResult, TaskStream
 from roost.engine.views import splice, split, task_bytes
 from roost.protocol import entries as kinds
-from roost.protocol.canonical import NotCanonical, jcs
+from roost.protocol.canonical import NotCanonical, encode_sorted, is_surely_canonical, jcs
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TaskNotFound, Unavailable
 from roost.protocol.states import SETTLED
 from roost.protocol.types import SendMessageRequest
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 EXTENSION = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
 MAX_MESSAGE_ID = 256
 
-_sorted = msgspec.json.Encoder(order="sorted").encode
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}(?:\1[0-9a-fA-F]{4}){3}[0-9a-fA-F]{8}")
-_NOT_PLAIN = re.compile(rb"\d[.eE]|[\xf0-\xf4]")
-"""Perhaps a fraction, or a character beyond the first plane: there RFC 8785 has rules of its own."""
 
 
 class IdempotencyRules(msgspec.Struct, frozen=True):
@@ -76,8 +73,8 @@ def _of_scope(scope: Scope) -> blake2b:
 def fingerprint(request: SendMessageRequest) -> str:
     """SHA-256 over RFC 8785's form of the request without its messageId, the same on every binding."""
     plain = replace(request, tenant="", message=replace(request.message, message_id=""))
-    data: bytes = _sorted(plain).replace(b'"messageId":"",', b"", 1)
-    if _NOT_PLAIN.search(data):
+    data = encode_sorted(plain).replace(b'"messageId":"",', b"", 1)
+    if not is_surely_canonical(data):
         value = msgspec.json.decode(data)
         data = _canonical(value) or data
     return sha256(data).hexdigest()

@@ -274,17 +274,7 @@ Party = Literal["tenant", "owner", "agent"]
 """Who can have an account: the parts of a scope."""
 
 
-class Journal(Protocol):
-    async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
-        """Write the group in one transaction and return when it is on disk.
-
-        A stale append, or one whose reservation is another's, is refused alone; the rest is not
-        harmed. An append that an earlier try has committed is no refusal: an identical (task,
-        position, fence) counts as success, and so does a reservation that its own task holds.
-        StoreUnavailable when nothing of the group was committed, OutcomeUnknown if that cannot
-        be told.
-        """
-
+class JournalReader(Protocol):
     async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
         """None too if the task is not the owner's, and then nothing more is read than for one that there is not."""
 
@@ -299,10 +289,22 @@ class Journal(Protocol):
 
     async def list_tasks(self, query: ListQuery) -> TaskPage: ...
 
+    async def close(self) -> None: ...
+
+
+class Journal(JournalReader, Protocol):
+    async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
+        """Write the group in one transaction and return when it is on disk.
+
+        A stale append, or one whose reservation is another's, is refused alone; the rest is not
+        harmed. An append that an earlier try has committed is no refusal: an identical (task,
+        position, fence) counts as success, and so does a reservation that its own task holds.
+        StoreUnavailable when nothing of the group was committed, OutcomeUnknown if that cannot
+        be told.
+        """
+
     async def probe(self) -> None:
         """Prove that the store can write; raise StoreUnavailable with the reason."""
-
-    async def close(self) -> None: ...
 
 
 class Leases(Protocol):
@@ -490,17 +492,22 @@ class Checkpoints(Protocol):
         """All that is stored of a task, wherever it says that it belongs, in the order of (seq, sub)."""
 
 
-class Store(Journal, Leases, Reservations, PushConfigs, Records, Checkpoints, Identities, Protocol):
-    """All ports in one object, as every backend gives them."""
+class AdminStore(JournalReader, PushConfigs, Records, Checkpoints, Identities, Protocol):
+    """The ports for commands and for evidence. They need no lease: a host may be running on the same data."""
 
-    name: str
     location: str
     """Where the data is, in words for the banner, without a password."""
-    shared: bool
-    """Several processes may have it open: what one of them does, the others hear of by Wakes."""
 
     async def open(self) -> None:
         """Connect and migrate; called once, before anything else."""
+
+
+class Store(AdminStore, Journal, Leases, Reservations, Protocol):
+    """All ports in one object, as every backend gives them to a host."""
+
+    name: str
+    shared: bool
+    """Several processes may have it open: what one of them does, the others hear of by Wakes."""
 
 
 class Wakes(Protocol):

@@ -23,8 +23,8 @@ from roost.evidence.json_input import MAX_EXACT
 from roost.evidence.keys import CHECKPOINT, check, is_signature, signature
 from roost.evidence.merkle import MerkleTree
 from roost.identity.card_verification import Jwk
-from roost.identity.clock import now_ms
 from roost.identity.keys import Keyring
+from roost.identity.ports import now_ms
 from roost.protocol.canonical import NotCanonical, jcs, read_json
 
 log = logging.getLogger("roost.evidence")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from roost.engine.checkpoint_leaves import scope_digest
 from roost.engine.ids import timestamp
-from roost.engine.ports import PRUNED, Checkpoint, Leaf, Scope, Store, Tombstone
+from roost.engine.ports import PRUNED, AdminStore, Checkpoint, Leaf, Scope, Tombstone
 from roost.evidence.checkpoint import BadCheckpoint, Statement, leaf_line, leaves_in, read_statement, signer_of
 from roost.evidence.faults import CHANGED, OUT_OF_ORDER, BundleFault, Faults
 from roost.evidence.json_input import MAX_EXACT
@@ -68,13 +68,13 @@ class Audit(Struct):
         return not self.faults and not self.unknown
 
 
-async def audit(store: Store, held: Statement, keys: Sequence[Jwk]) -> Audit:
+async def audit(store: AdminStore, held: Statement, keys: Sequence[Jwk]) -> Audit:
     """Audit a store. `held` is the checkpoint that the auditor holds, and `keys` may sign checkpoints."""
     return await _Auditor(store, held, keys).run()
 
 
 class _Auditor:
-    def __init__(self, store: Store, held: Statement, keys: Sequence[Jwk]) -> None:
+    def __init__(self, store: AdminStore, held: Statement, keys: Sequence[Jwk]) -> None:
         self.store = store
         self.held = held
         self.keys = keys

@@ -9,8 +9,7 @@ The content hash covers specversion, type, datacontenttype, subject and data, as
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -28,7 +27,7 @@ from roost.evidence.json_input import large_numbers_as_text
 from roost.evidence.pointers import NamedPointers
 from roost.evidence.raw import Raw
 from roost.protocol import entries as kinds
-from roost.protocol.canonical import NotCanonical, jcs, read_json
+from roost.protocol.canonical import NotCanonical, jcs, quick_jcs, read_json
 from roost.protocol.codec import encode
 from roost.protocol.entries import Entry
 
@@ -36,14 +35,8 @@ SOURCE = "urn:roost:evidence:v2"
 PRODUCER = "roost"
 TYPE = "roost.a2a.v2."
 
-Canonical = Callable[[Any], bytes]
-"""Writes a JSON value as RFC 8785 demands, and raises NotCanonical for a value that has no such form."""
-
 MAX_ID = 256
 """Characters of an upstream id in a run id. A longer id is replaced by its digest."""
-
-_LONG_NUMBER = re.compile(rb"[:,\[]-?(?:\d{16}|\d[\d.]*e\+)")
-"""What may be a number from 2**53 on, or something in a string."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -131,7 +124,7 @@ class Data(NamedTuple):
 
         Numbers from 2**53 on become text and are listed as synthetic.
         """
-        content = _form(self.content, jcs, self.synthetic)
+        content = _form(self.content, self.synthetic)
         return _DATA % (
             content,
             _claim_json(self.claims.discovery),
@@ -176,13 +169,8 @@ def _claim_json(value: Mapping[str, Any]) -> bytes:
     return _common_claims.get(id(value)) or jcs(value)
 
 
-def _form(content: Any, canonical: Canonical, synthetic: NamedPointers) -> bytes:
-    try:
-        written = canonical(content)
-        doubtful = _LONG_NUMBER.search(written) is not None
-    except NotCanonical:
-        doubtful = True
-    return canonical(large_numbers_as_text(content, "/data/content", synthetic)) if doubtful else written
+def _form(content: Any, synthetic: NamedPointers) -> bytes:
+    return quick_jcs(content) or jcs(large_numbers_as_text(content, "/data/content", synthetic))
 
 
 def _pointers_json(found: NamedPointers) -> bytes:
@@ -209,24 +197,21 @@ _SOURCE_MEMBERS = b'"source":%b,"specversion":"1.0",' % json_string(SOURCE)
 _common_claims = {id(value): jcs(value) for value in (NO_HANDOFF, NO_DISCOVERY, NO_SIGNATURE)}
 
 
-def journal_events(
-    task: NewTask, entries: Iterable[Entry], first: int = 0, canonical: Canonical = jcs
-) -> Iterator[EvidenceEvent]:
+def journal_events(task: NewTask, entries: Iterable[Entry], first: int = 0) -> Iterator[EvidenceEvent]:
     """Yield an event for each entry of a task's journal, in order. Holds one event at a time.
 
     `first` is the position of the first entry: how many entries of the task precede it. Raises EvidenceError for an
     entry that no host writes.
     """
-    builder = EventBuilder(task, canonical)
+    builder = EventBuilder(task)
     return (builder.event(entry, seq) for seq, entry in enumerate(entries, first))
 
 
 class EventBuilder:
     """Builds the events of one task's entries. The parts that all of them share are encoded once."""
 
-    def __init__(self, task: NewTask, canonical: Canonical = jcs) -> None:
+    def __init__(self, task: NewTask) -> None:
         self.task = task
-        self.canonical = canonical
         self.run = run_id("task", task.id)
         self.agent_ref = _ref_json("agent", reference(task.scope.agent))
         self.context_ref = _ref_json("context", reference(task.context_id))
@@ -252,7 +237,7 @@ class EventBuilder:
             message_ref = _ref_json("message", reference(message["messageId"]))
             refs = (self.agent_ref, self.context_ref, message_ref, self.task_ref)
         synthetic = NamedPointers()
-        written = _form(content, self.canonical, synthetic)
+        written = _form(content, synthetic)
         position = b'"entry":{"chain":"%b","kind":%b,"ordinal":%d,"seq":%d,"sub":%d,"time":%d},' % (
             entry.chain.hex().encode(),
             cached_json_string(entry.kind),

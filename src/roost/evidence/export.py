@@ -12,10 +12,9 @@ from msgspec import json, to_builtins
 
 from roost._version import VERSION
 from roost.engine.checkpoint_leaves import scope_digest
-from roost.engine.ports import NewTask, Store, Tombstone
+from roost.engine.ports import AdminStore, NewTask, Tombstone
 from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits, Counts, Manifest, Producer, Roots
-from roost.evidence.bundle_canonical import canonical
 from roost.evidence.errors import EvidenceError
 from roost.evidence.events import EventBuilder, EvidenceEvent, cached_json_string, json_string, rfc3339
 from roost.evidence.export_parts import Parts
@@ -48,7 +47,7 @@ class TaskChanged(Exception):
 
 
 class Source(NamedTuple):
-    store: Store
+    store: AdminStore
     keyring: Keyring
     cards: Mapping[str, bytes] = {}
     """Signed cards by agent. An export from the store itself has none."""
@@ -112,7 +111,7 @@ class _Export:
     async def _add_task(self, new: NewTask) -> None:
         before: Entry | None = None
         last: Entry | None = None
-        builder, count, unyielded = EventBuilder(new, canonical), 0, 0
+        builder, count, unyielded = EventBuilder(new), 0, 0
         savepoint, counts, run_root = self.parts.savepoint(), copy(self.counts), self.run_root.copy()
         async for entries in _pages(self.store, new.id):
             self.counts.events += len(entries)
@@ -243,7 +242,7 @@ class _Export:
             self.parts[bundle.CHECKPOINTS].line(newest)
 
 
-async def _pages(store: Store, task_id: str) -> AsyncIterator[list[Entry]]:
+async def _pages(store: AdminStore, task_id: str) -> AsyncIterator[list[Entry]]:
     """Yield the entries of a task in pages. Pages of long entries have fewer of them."""
     seq, sub, limit = -1, 0, FIRST_PAGE
     while entries := await store.read_entries(task_id, seq, limit, wire=False, sub=sub):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roost.engine.ports import Leaf, Store
+from roost.engine.ports import AdminStore, Leaf
 from roost.evidence.checkpoint import leaf_line, leaves_in, leaves_of
 from roost.evidence.merkle import MerkleTree
 from roost.protocol.canonical import jcs
@@ -17,7 +17,7 @@ class LatestLeaves:
     def __init__(self) -> None:
         self.leaves: dict[str, tuple[int, Leaf]] = {}
 
-    async def look_up(self, store: Store, task_id: str, last: tuple[int, int]) -> None:
+    async def look_up(self, store: AdminStore, task_id: str, last: tuple[int, int]) -> None:
         """`last` is the last entry in the bundle. A checkpoint that was made since may have a later one."""
         found = [(number, leaf) for number, leaf in await leaves_of(store, task_id) if (leaf.seq, leaf.sub) <= last]
         if found:
@@ -27,7 +27,7 @@ class LatestLeaves:
         self.leaves.clear()
 
 
-async def proofs(store: Store, latest: LatestLeaves) -> list[bytes]:
+async def proofs(store: AdminStore, latest: LatestLeaves) -> list[bytes]:
     """Return the lines of proofs.ndjson, sorted by task id."""
     found: dict[str, bytes] = {}
     for number in sorted({number for number, _ in latest.leaves.values()}):
@@ -55,7 +55,7 @@ async def proofs(store: Store, latest: LatestLeaves) -> list[bytes]:
     return [found[task_id] for task_id in sorted(found)]
 
 
-async def _leaf_indexes(store: Store, number: int, wanted: set[str]) -> dict[int, str]:
+async def _leaf_indexes(store: AdminStore, number: int, wanted: set[str]) -> dict[int, str]:
     indexes: dict[int, str] = {}
     index = 0
     async for leaf in leaves_in(store, number):

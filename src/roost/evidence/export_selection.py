@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Container
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from roost.engine.ports import Checkpoint, NewTask, Scope, Store, Tombstone
+from roost.engine.ports import AdminStore, Checkpoint, NewTask, Scope, Tombstone
 from roost.evidence.checkpoint import BadCheckpoint, leaves_of, read_statement
 from roost.evidence.events import rfc3339
 from roost.identity.tokens import seconds
@@ -70,7 +70,7 @@ def parse_since(text: str, now_ms: int) -> tuple[int | None, int | None, str]:
         ) from None
 
 
-async def check_since(store: Store, selection: Selection) -> None:
+async def check_since(store: AdminStore, selection: Selection) -> None:
     """Raise NothingFound if the selection names a checkpoint that does not exist."""
     number = selection.since_checkpoint
     if number is None:
@@ -85,7 +85,7 @@ async def check_since(store: Store, selection: Selection) -> None:
 class Selector:
     """Finds what a selection matches, in the order of the ids."""
 
-    def __init__(self, store: Store, selection: Selection) -> None:
+    def __init__(self, store: AdminStore, selection: Selection) -> None:
         self.store = store
         self.selection = selection
         self.agents: set[str] = set()

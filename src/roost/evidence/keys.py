@@ -10,7 +10,7 @@ from joserfc import jwk, jws
 from joserfc.errors import BadSignatureError, JoseError
 from msgspec import to_builtins
 
-from roost.identity.card_verification import Jwk
+from roost.identity.card_verification import Jwk, VerificationRegistry
 from roost.identity.keys import EVIDENCE, Keyring
 from roost.identity.signing import ALGORITHMS, NOT_OF_CARDS, base64url
 from roost.protocol.canonical import read_json
@@ -29,18 +29,7 @@ class UnknownKey(BadSignature):
     """The key is unknown, so that the signature cannot be checked."""
 
 
-class _Registry(jws.JWSRegistry):
-    """joserfc's, with our limits, and without its warning that EdDSA has a newer name."""
-
-    max_header_length = 8192
-    max_payload_length = MAX_SIGNED
-    max_signature_length = 2048
-
-    def get_alg(self, name: str) -> Any:
-        return self.algorithms[name]
-
-
-_registry = _Registry(algorithms=list(ALGORITHMS), strict_check_header=False)
+_registry = VerificationRegistry(MAX_SIGNED)
 
 
 async def signature(keyring: Keyring, payload: bytes, typ: str) -> dict[str, str]:

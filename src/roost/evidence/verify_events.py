@@ -10,11 +10,11 @@ import msgspec
 
 from roost.evidence import bundle
 from roost.evidence.bundle import Manifest
-from roost.evidence.bundle_canonical import is_form
 from roost.evidence.events import NAMES, PRODUCER, SOURCE, TYPE, EvidenceEvent, rfc3339, run_id
 from roost.evidence.faults import CHANGED, OUT_OF_ORDER, Faults, shorten
 from roost.evidence.json_input import MAX_EXACT
 from roost.evidence.raw import JSON
+from roost.protocol.canonical import is_canonical
 from roost.protocol.entries import NO_CHAIN, link
 
 _decode = msgspec.json.Decoder().decode
@@ -47,7 +47,7 @@ def read_line(line: bytes) -> Any:
         value = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not is_form(value, line):
+    if not is_canonical(value, line):
         raise ValueError("not canonical JSON (RFC 8785), or a name occurs twice")
     return value
 

@@ -1,6 +1,6 @@
-"""Judges the signatures of any card: which are valid, by which key, and what they cover.
+"""Verifies the signatures of any card: which are valid, by which key, and what they cover.
 
-Whose the keys are is not its question: a valid signature by a key that nobody vouches for proves nothing.
+It does not decide whom the keys belong to: a valid signature by a key that nobody vouches for proves nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CARD = "card"
 
 MAX_CARD = 1024 * 1024
 MAX_NAMESAKES = 4
-"""Keys with the same kid that are tried."""
+"""The most keys with the same kid that are tried."""
 RSA_BITS = range(2048, 8192 + 1)
 
 ACCEPTED = frozenset(
@@ -36,24 +36,24 @@ class SignatureFault(enum.StrEnum):
 
     MALFORMED = "malformed"
     REFUSED = "refused"
-    """What it asks for is accepted from nobody."""
+    """It uses an algorithm, a key or a header parameter that is not accepted."""
     UNKNOWN_KEY = "unknown-key"
     MISMATCH = "mismatch"
     """The card was changed after it was signed, or another key signed it."""
 
 
 class SignatureVerdict(NamedTuple):
-    """On one signature."""
+    """The result for one signature."""
 
     kid: str = ""
     alg: str = ""
     jku: str = ""
     thumbprint: str = ""
-    """Of the key that made it."""
+    """The thumbprint of the key that made it."""
     covers: str = ""
-    """DOCUMENT, or CARD: only fields of A2A."""
+    """DOCUMENT for the whole document, or CARD for the fields of A2A only."""
     uncovered: tuple[str, ...] = ()
-    """The fields that it says nothing about."""
+    """The fields that it does not cover."""
     fault: SignatureFault | None = None
     why: str = ""
 
@@ -63,7 +63,7 @@ class SignatureVerdict(NamedTuple):
 
 
 class Unverifiable(Exception):
-    """It is no card, or no key set, that could be judged. The message says why."""
+    """The input is not a card or key set that can be verified. The message says why."""
 
 
 class _Faulty(Exception):
@@ -72,22 +72,28 @@ class _Faulty(Exception):
         self.fault = fault
 
 
-class _Registry(jws.JWSRegistry):
-    """joserfc's, with our limits, and without its warning that EdDSA has a newer name."""
+class VerificationRegistry(jws.JWSRegistry):
+    """joserfc's registry with our limits, for callers that have checked the `alg`.
+
+    It does not warn that EdDSA has a newer name.
+    """
 
     max_header_length = 8192
-    max_payload_length = 2 * MAX_CARD
     max_signature_length = 2048
+
+    def __init__(self, max_payload: int) -> None:
+        super().__init__(strict_check_header=False)
+        self.max_payload_length = max_payload
 
     def get_alg(self, name: str) -> Any:
         return self.algorithms[name]
 
 
-_registry = _Registry(strict_check_header=False)
+_registry = VerificationRegistry(2 * MAX_CARD)
 
 
 def read_jwks(data: bytes) -> list[Jwk]:
-    """The keys of a JWK Set, or the one key that is there instead."""
+    """Read the keys of a JWK Set, or a single key in its place."""
     try:
         found = read_json(data)
     except NotCanonical as error:
@@ -99,7 +105,7 @@ def read_jwks(data: bytes) -> list[Jwk]:
 
 
 def thumbprint(key: Jwk) -> str:
-    """RFC 7638; empty if the key cannot be used."""
+    """Return the RFC 7638 thumbprint of a key; empty if the key cannot be used."""
     try:
         return _imported(key).thumbprint()
     except _Faulty:
@@ -107,7 +113,7 @@ def thumbprint(key: Jwk) -> str:
 
 
 def read_card(document: bytes) -> dict[str, Any]:
-    """Its signatures are a list, of what is another question."""
+    """Read a card, whose signatures are a list; whether each is well-formed is checked later."""
     if len(document) > MAX_CARD:
         raise Unverifiable(f"a card has at most {MAX_CARD} bytes")
     try:
@@ -115,17 +121,17 @@ def read_card(document: bytes) -> dict[str, Any]:
     except NotCanonical as error:
         raise Unverifiable(f"it is not a card: {error}") from None
     if not isinstance(card, dict):
-        raise Unverifiable("it is not a card: it is no object")
+        raise Unverifiable("it is not a card: it is not an object")
     signatures = card.setdefault("signatures", [])
     if not isinstance(signatures, list):
-        raise Unverifiable("it is not a card: its signatures are no list")
+        raise Unverifiable("it is not a card: its signatures are not a list")
     if len(signatures) > MAX_SIGNATURES:
         raise Unverifiable(f"a card has at most {MAX_SIGNATURES} signatures, this one has {len(signatures)}")
     return card
 
 
 def key_urls(card: Mapping[str, Any]) -> list[str]:
-    """Where the card says that the keys of its signatures are (jku), each once."""
+    """Return the URLs of keys that the signatures name (jku), without duplicates."""
     found = []
     for entry in card["signatures"]:
         try:
@@ -136,14 +142,14 @@ def key_urls(card: Mapping[str, Any]) -> list[str]:
 
 
 def verify(document: bytes, keys: Sequence[Jwk]) -> list[SignatureVerdict]:
-    """A verdict on each signature of a card, in their order."""
+    """Return a verdict on each signature of a card, in their order."""
     card = read_card(document)
     forms = dict(_forms(card))
-    return [_judged(card, entry, forms, keys) for entry in card["signatures"]]
+    return [_verdict(card, entry, forms, keys) for entry in card["signatures"]]
 
 
 def _forms(card: Mapping[str, Any]) -> Iterator[tuple[bytes, str]]:
-    """What a signature may be over; where two are the same, what covers more is meant."""
+    """Yield the bytes that a signature may be over. If two forms are the same, the one that covers more counts."""
     for make, covers in ((card_form, CARD), (strict_form, CARD), (document_form, DOCUMENT)):
         try:
             yield make(card), covers
@@ -151,7 +157,7 @@ def _forms(card: Mapping[str, Any]) -> Iterator[tuple[bytes, str]]:
             continue
 
 
-def _judged(card: Mapping[str, Any], entry: Any, forms: Mapping[bytes, str], keys: Sequence[Jwk]) -> SignatureVerdict:
+def _verdict(card: Mapping[str, Any], entry: Any, forms: Mapping[bytes, str], keys: Sequence[Jwk]) -> SignatureVerdict:
     verdict = SignatureVerdict()
     try:
         header = _header(entry)
@@ -190,7 +196,7 @@ def _check_header(header: Mapping[str, Any]) -> None:
     if "crit" in header or "b64" in header:
         raise _Faulty(SignatureFault.REFUSED, "it asks for extensions of JWS that are not known here (crit, b64)")
     if str(header.get("typ", "")).startswith(NOT_OF_CARDS):
-        raise _Faulty(SignatureFault.REFUSED, f"it is no signature of a card: its typ is {header['typ']!r}")
+        raise _Faulty(SignatureFault.REFUSED, f"it is not the signature of a card: its typ is {header['typ']!r}")
     if header.get(FORM, DOCUMENT) != DOCUMENT:
         raise _Faulty(SignatureFault.REFUSED, f"it is over a form of the card that is not known here: {header[FORM]!r}")
 
@@ -199,13 +205,13 @@ def _candidates(keys: Sequence[Jwk], kid: str) -> list[Jwk]:
     found = [key for key in keys if key.get("kid") == kid]
     found = found or [key for key in keys if "kid" not in key and thumbprint(key) == kid]
     if not found:
-        raise _Faulty(SignatureFault.UNKNOWN_KEY, "its key is not among those at hand")
+        raise _Faulty(SignatureFault.UNKNOWN_KEY, "its key is not among the given keys")
     return found[:MAX_NAMESAKES]
 
 
 def _match(entry: Jwk, alg: str, forms: Sequence[bytes], keys: Sequence[Jwk]) -> tuple[jwk.Key, bytes]:
-    """The key that made the signature, and what it is over."""
-    fault = _Faulty(SignatureFault.MISMATCH, "it does not fit: the card, or the signature, was changed")
+    """Return the key that made the signature, and the form that it is over."""
+    fault = _Faulty(SignatureFault.MISMATCH, "it does not match: the card or the signature was changed")
     for candidate in keys:
         try:
             key = _imported(candidate)
@@ -231,7 +237,7 @@ def _fits(entry: Jwk, alg: str, form: bytes, key: jwk.Key) -> bool:
     try:
         _registry.get_alg(alg).check_key(key)
     except JoseError:
-        raise _Faulty(SignatureFault.REFUSED, f"its alg {alg} does not fit its key") from None
+        raise _Faulty(SignatureFault.REFUSED, f"its alg {alg} cannot be used with its key") from None
     value: jws.FlattenedJSONSerialization = {
         "payload": base64url(form),
         "protected": entry["protected"],
@@ -242,5 +248,5 @@ def _fits(entry: Jwk, alg: str, form: bytes, key: jwk.Key) -> bool:
     except BadSignatureError:
         return False
     except (JoseError, ValueError) as error:
-        raise _Faulty(SignatureFault.MALFORMED, f"it is not as RFC 7515 has it: {error}") from None
+        raise _Faulty(SignatureFault.MALFORMED, f"it is not a valid JWS (RFC 7515): {error}") from None
     return True

@@ -1,4 +1,4 @@
-"""The public keys of another issuer: fetched, kept while they cannot be, and never more often than needed."""
+"""The public keys of an external JWT issuer: fetched no more often than needed, and kept while a fetch fails."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from msgspec import Raw, Struct
 log = logging.getLogger("roost.access")
 
 REFRESH_S = 300
-"""Keys that are older are fetched again, while they go on serving."""
+"""The age in seconds after which keys are fetched again, in the background."""
 WAIT_S = 600
-"""If nobody has looked for so long, callers wait: a key that is gone must not be good for the first of them."""
+"""Seconds without a fetch after which callers wait for one: a key that was withdrawn must not work once more."""
 RETRY_S = 10
-"""From one fetch to the next, whatever tokens ask for."""
+"""The least number of seconds from one fetch to the next, whatever keys the tokens name."""
 KEEP_S = 86_400
-"""How long keys serve while the issuer cannot be asked."""
+"""Seconds for which keys are used while the issuer cannot be reached."""
 MAX_BYTES = 256 * 1024
 MAX_KEYS = 100
 MAX_REASON = 300
@@ -30,17 +30,17 @@ RSA_BITS = range(2048, 8193)
 
 PublicKey = RSAKey | ECKey | OKPKey
 Fetch = Callable[[str], Awaitable[bytes]]
-"""What is at a URL. Whatever it raises means that it cannot be had now."""
+"""A function that returns the content at a URL. Any exception means that it is unavailable now."""
 
 _SECRET_PARTS = re.compile(r"(?<=//)[^/\s]*@|[?#]\S*")
 
 
 class KeysUnavailable(Exception):
-    """There is no key to verify any JWT with. The issuer is to blame, not the caller."""
+    """There is no key to verify any JWT with. The issuer is at fault, not the caller."""
 
 
 class Jwk(Struct, frozen=True, omit_defaults=True):
-    """What matters of a key: a private part that should not be there is not even read."""
+    """The fields of a key that are read. A private part, which should not be there, is ignored."""
 
     kty: str
     kid: str | None = None
@@ -64,7 +64,7 @@ class Discovery(Struct):
 
 
 class Keys:
-    """The keys of `issuer`, from `jwks_url` or from where its OpenID configuration says."""
+    """The keys of `issuer`, from `jwks_url` or from the URL in its OpenID configuration."""
 
     def __init__(self, issuer: str, jwks_url: str | None, fetch: Fetch, clock: Callable[[], float]) -> None:
         self.issuer = issuer
@@ -72,7 +72,7 @@ class Keys:
         self.fetch = fetch
         self.clock = clock
         self.version = 0
-        """Another number, other keys."""
+        """Raised whenever the set of keys changes."""
         self.keys: dict[Jwk, PublicKey] = {}
         self.fetched = float("-inf")
         self.attempted = float("-inf")
@@ -80,17 +80,17 @@ class Keys:
         self.failing = False
 
     async def named(self, kid: str | None) -> list[PublicKey]:
-        """Those with that id, which may be none; with None all. KeysUnavailable if there are no keys whatever."""
+        """Return the keys with that id, which may be none; all keys for None. KeysUnavailable if there is no key."""
         now = self._now()
         if now - self.attempted > WAIT_S:
-            await self._look()
+            await self._wait_for_fetch()
         elif now - self.fetched > REFRESH_S:
             self._start()
         if self._now() - self.fetched > KEEP_S:
             self._take({})
         found = self._find(kid)
         if not found:
-            await self._look()
+            await self._wait_for_fetch()
             found = self._find(kid)
         if not self.keys:
             raise KeysUnavailable("the keys of the JWT issuer cannot be fetched")
@@ -102,7 +102,7 @@ class Keys:
             await asyncio.gather(self.fetching, return_exceptions=True)
 
     def _now(self) -> float:
-        """A clock that was set back makes nothing younger than new."""
+        """Read the clock. If it was set back, the times of fetches must not lie in the future."""
         now = self.clock()
         self.fetched = min(self.fetched, now)
         self.attempted = min(self.attempted, now)
@@ -111,8 +111,8 @@ class Keys:
     def _find(self, kid: str | None) -> list[PublicKey]:
         return [key for jwk, key in self.keys.items() if kid is None or jwk.kid == kid]
 
-    async def _look(self) -> None:
-        """Wait for the fetch that is under way, or for a new one if it is time for one."""
+    async def _wait_for_fetch(self) -> None:
+        """Wait for the fetch that is in progress, or for a new one unless the last one was too recent."""
         fetching = self._start()
         if fetching is not None:
             await asyncio.wait({fetching})
@@ -132,26 +132,26 @@ class Keys:
             keys = public_keys(await self._get(self.jwks_url or await self._discover()))
         except Exception as error:
             if not self.failing:
-                then = "those from before serve for a day" if self.keys else "no JWT is accepted until they can"
+                effect = "the last ones are used for a day" if self.keys else "no JWT is accepted until they can be"
                 reason = _SECRET_PARTS.sub("", f"{type(error).__name__}: {error}")[:MAX_REASON]
-                log.warning("the keys of the JWT issuer cannot be fetched; %s. %s", then, reason)
+                log.warning("the keys of the JWT issuer cannot be fetched; %s. %s", effect, reason)
             self.failing = True
         else:
             self.fetched = self.clock()
             self._take(keys)
             if self.failing:
-                log.info("the keys of the JWT issuer are fetched again")
+                log.info("the keys of the JWT issuer can be fetched again")
             self.failing = False
         finally:
             self.attempted = self.clock()
 
     async def _discover(self) -> str:
-        where = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
-        found = msgspec.json.decode(await self._get(where), type=Discovery)
+        url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
+        found = msgspec.json.decode(await self._get(url), type=Discovery)
         if found.issuer != self.issuer:
-            raise ValueError(f"{where} is of the issuer {found.issuer!r}, not of {self.issuer!r}: see jwt_issuer")
+            raise ValueError(f"{url} names the issuer {found.issuer!r}, not {self.issuer!r}: check jwt_issuer")
         if self.issuer.startswith("https:") and not found.jwks_uri.startswith("https:"):
-            raise ValueError(f"{where} names keys that are not served by https: set jwt_jwks if that is meant")
+            raise ValueError(f"{url} names a jwks_uri without https: set jwt_jwks if that is intended")
         return found.jwks_uri
 
     async def _get(self, url: str) -> bytes:
@@ -167,7 +167,7 @@ class Keys:
 
 
 def public_keys(data: bytes) -> dict[Jwk, PublicKey]:
-    """The keys of a JWKS that can be of use, of its first 100. A key that cannot spoils none of the others."""
+    """Return the usable keys among the first 100 of a JWKS. An unusable key does not affect the others."""
     found: dict[Jwk, PublicKey] = {}
     for jwk in _readable(msgspec.json.decode(data, type=Jwks).keys[:MAX_KEYS]):
         try:
@@ -188,7 +188,7 @@ def _readable(keys: Iterable[Raw]) -> Iterable[Jwk]:
 
 
 def _imported(jwk: Jwk) -> PublicKey | None:
-    """None: it is of no type that signs JWTs for us. Symmetric keys are no public keys."""
+    """Import a key; None if its type signs no JWT that we accept. Symmetric keys are no public keys."""
     parts = msgspec.json.decode(msgspec.json.encode(jwk), type=dict[str, str | list[str]])
     if jwk.kty == "RSA" and base64_to_int(jwk.n or "").bit_length() in RSA_BITS:
         return RSAKey.import_key(parts)

@@ -1,4 +1,4 @@
-"""JWTs of another issuer as credentials. Nothing in one is believed before its signature is verified."""
+"""JWTs of an external issuer as credentials. No claim is trusted before the signature is verified."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.identity.jwks import Fetch, Keys, PublicKey
 from roost.identity.principal import DEFAULT_TENANT, TENANT_ID
-from roost.identity.scopes import known_scope, meant_for_us
+from roost.identity.scopes import is_known, is_ours
 from roost.identity.token_cache import CredentialRefused
 from roost.identity.tokens import digest
 
 MAX_TOKEN = 8 * 1024
 MAX_SUBJECT = 255
 LEEWAY_S = 30
-"""For the clock of an issuer that is ahead of ours. A token that has expired has expired."""
-REMEMBERED = 4096
-REMEMBER_S = 60
-"""How long a token that was verified is believed again at sight."""
+"""Seconds that the issuer's clock may be ahead of ours. There is no leeway for a token that has expired."""
+MAX_CACHED = 4096
+CACHE_S = 60
+"""Seconds for which a verified token is accepted without being verified again."""
 LATEST_S = 253_402_300_799
-"""The end of the year 9999: no time after it is told to anyone."""
+"""The end of the year 9999: later expiry times are cut to it, because many formats cannot represent them."""
 SCOPE_CLAIM, OTHER_SCOPE_CLAIM = "scope", "scp"
 
 _ACCEPTED = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"})
@@ -50,18 +50,18 @@ REASONS = frozenset(
         "wrong issuer",
     }
 )
-"""Of Refused, for logs and metrics."""
+"""The reasons of CredentialRefused, for logs and metrics."""
 
 
 class Issuer(NamedTuple):
-    """Whose JWTs are accepted, and what they are taken to say."""
+    """The issuer whose JWTs are accepted, and how their claims are read."""
 
     issuer: str
     audience: str
     scopes: tuple[str, ...]
-    """Of a JWT that names none of Roost's."""
+    """The scopes of a JWT that has none of Roost's scopes."""
     jwks_url: str | None = None
-    """Where its keys are; None: where its OpenID configuration says."""
+    """The URL of its keys; None to read it from its OpenID configuration."""
     scope_claim: str = SCOPE_CLAIM
     tenant_claim: str = "tenant"
 
@@ -69,14 +69,14 @@ class Issuer(NamedTuple):
 class JWTClaims(NamedTuple):
     subject: str
     tenants: tuple[str, ...]
-    """The first is the default, the others can be chosen."""
+    """The tenants that the caller may use; the first is the default."""
     scopes: tuple[str, ...]
     expires: int
-    """Milliseconds, as in ports."""
+    """Milliseconds since 1970."""
 
 
 class Header(Struct):
-    """Keys that a token brings itself, or points to (jwk, jku, x5c, x5u), are not read."""
+    """The header fields that are read. Keys that a token contains or points to (jwk, jku, x5c, x5u) are ignored."""
 
     alg: str
     kid: str | None = None
@@ -100,12 +100,12 @@ class Parsed(NamedTuple):
     signature: bytes
 
 
-class Remembered(NamedTuple):
+class CachedClaims(NamedTuple):
     claims: JWTClaims
     since: float
     until: float
     version: int
-    """Of the keys that it was verified with."""
+    """The version of the keys that the token was verified with."""
 
 
 class Verifier:
@@ -113,22 +113,23 @@ class Verifier:
         self.issuer = issuer
         self.clock = clock
         self.keys = Keys(issuer.issuer, issuer.jwks_url, fetch, clock)
-        self.remembered: OrderedDict[bytes, Remembered] = OrderedDict()
+        self.cache: OrderedDict[bytes, CachedClaims] = OrderedDict()
+        """Claims of verified tokens, by the digest of the token; the least recently used first."""
 
-    def known(self, token: str) -> JWTClaims | None:
-        """What a token says that was verified a moment ago; None: verify it."""
+    def cached(self, token: str) -> JWTClaims | None:
+        """Return the claims of a token that was verified a moment ago; None if it has to be verified."""
         hashed = digest(token)
-        found = self.remembered.get(hashed)
+        found = self.cache.get(hashed)
         if found is None:
             return None
         if found.version != self.keys.version or not found.since <= self.clock() < found.until:
-            del self.remembered[hashed]
+            del self.cache[hashed]
             return None
-        self.remembered.move_to_end(hashed)
+        self.cache.move_to_end(hashed)
         return found.claims
 
     async def verify(self, token: str) -> JWTClaims:
-        """Raises Refused with one of REASONS, or KeysUnavailable."""
+        """Return the claims of a token. Raise CredentialRefused with one of REASONS, or KeysUnavailable."""
         parsed = parse(token)
         if parsed.header.crit is not UNSET:
             raise CredentialRefused("critical header")
@@ -136,35 +137,35 @@ class Verifier:
         if algorithm is None:
             raise CredentialRefused("algorithm")
         if parsed.registered.iss != self.issuer.issuer:
-            raise CredentialRefused("wrong issuer")  # another issuer's key is not worth a fetch
+            raise CredentialRefused("wrong issuer")  # before a fetch, which a foreign token must not cause
         key = _fitting(algorithm, parsed.header.kid, await self.keys.named(parsed.header.kid))
         if not algorithm.verify(parsed.signed, parsed.signature, key):
             raise CredentialRefused("signature")
-        claims = self._judged(parsed)
-        self._remember(token, claims)
+        claims = self._validated(parsed)
+        self._put_in_cache(token, claims)
         return claims
 
     async def close(self) -> None:
         await self.keys.close()
 
-    def _judged(self, parsed: Parsed) -> JWTClaims:
-        said, now = parsed.registered, self.clock()
-        if said.exp is None:
+    def _validated(self, parsed: Parsed) -> JWTClaims:
+        registered, now = parsed.registered, self.clock()
+        if registered.exp is None:
             raise CredentialRefused("no expiry")
-        if said.exp <= now:
+        if registered.exp <= now:
             raise CredentialRefused("expired")
-        if any(start is not None and start > now + LEEWAY_S for start in (said.nbf, said.iat)):
+        if any(start is not None and start > now + LEEWAY_S for start in (registered.nbf, registered.iat)):
             raise CredentialRefused("not yet valid")
-        if self.issuer.audience not in ([said.aud] if isinstance(said.aud, str) else said.aud):
+        if self.issuer.audience not in ([registered.aud] if isinstance(registered.aud, str) else registered.aud):
             raise CredentialRefused("wrong audience")
-        if not 0 < len(said.sub) <= MAX_SUBJECT or not said.sub.isprintable():
+        if not 0 < len(registered.sub) <= MAX_SUBJECT or not registered.sub.isprintable():
             raise CredentialRefused("no subject")
-        expires = int(min(said.exp, LATEST_S) * 1000)
-        return JWTClaims(said.sub, self._tenants(parsed.claims), self._scopes(parsed.claims), expires)
+        expires = int(min(registered.exp, LATEST_S) * 1000)
+        return JWTClaims(registered.sub, self._tenants(parsed.claims), self._scopes(parsed.claims), expires)
 
     def _tenants(self, claims: dict[str, object]) -> tuple[str, ...]:
-        said = claims.get(self.issuer.tenant_claim, DEFAULT_TENANT)
-        tenants = _strings([said] if isinstance(said, str) else said)
+        claim = claims.get(self.issuer.tenant_claim, DEFAULT_TENANT)
+        tenants = _strings([claim] if isinstance(claim, str) else claim)
         if not tenants or not all(TENANT_ID.fullmatch(tenant) for tenant in tenants):
             raise CredentialRefused("tenant")
         return tenants
@@ -173,27 +174,27 @@ class Verifier:
         names = [self.issuer.scope_claim]
         if names == [SCOPE_CLAIM]:
             names.append(OTHER_SCOPE_CLAIM)
-        words: list[str] = []
-        for said in (claims.get(name, "") for name in names):
-            found = _strings(said.split() if isinstance(said, str) else said)
+        scopes: list[str] = []
+        for claim in (claims.get(name, "") for name in names):
+            found = _strings(claim.split() if isinstance(claim, str) else claim)
             if found is None:
                 raise CredentialRefused("malformed")
-            words += found
-        ours = [word for word in words if meant_for_us(word)]
-        return tuple(dict.fromkeys(filter(known_scope, ours))) if ours else self.issuer.scopes
+            scopes += found
+        ours = [scope for scope in scopes if is_ours(scope)]
+        return tuple(dict.fromkeys(filter(is_known, ours))) if ours else self.issuer.scopes
 
-    def _remember(self, token: str, claims: JWTClaims) -> None:
+    def _put_in_cache(self, token: str, claims: JWTClaims) -> None:
         now = self.clock()
-        until = min(claims.expires / 1000, now + REMEMBER_S)
+        until = min(claims.expires / 1000, now + CACHE_S)
         hashed = digest(token)
-        self.remembered[hashed] = Remembered(claims, now, until, self.keys.version)
-        self.remembered.move_to_end(hashed)
-        if len(self.remembered) > REMEMBERED:
-            self.remembered.popitem(last=False)
+        self.cache[hashed] = CachedClaims(claims, now, until, self.keys.version)
+        self.cache.move_to_end(hashed)
+        if len(self.cache) > MAX_CACHED:
+            self.cache.popitem(last=False)
 
 
 def parse(token: str) -> Parsed:
-    """A JWT in its compact form, signed by whomever. One that is encrypted has more parts."""
+    """Parse a JWT in its compact form without verifying it. An encrypted one has more parts and is refused."""
     if len(token) > MAX_TOKEN:
         raise CredentialRefused("oversized")
     try:
@@ -207,7 +208,7 @@ def parse(token: str) -> Parsed:
 
 
 def _fitting(algorithm: JWSAlgModel, kid: str | None, keys: list[PublicKey]) -> PublicKey:
-    """The key that is named; without a name, the only one that the algorithm can be used with."""
+    """Return the key with that id; without an id, the only one that the algorithm can use."""
     fitting = [key for key in keys if _fits(algorithm, key)]
     if not keys or (kid is None and len(fitting) != 1):
         raise CredentialRefused("unknown key")
@@ -225,9 +226,9 @@ def _fits(algorithm: JWSAlgModel, key: PublicKey) -> bool:
     return True
 
 
-def _strings(said: object) -> tuple[str, ...] | None:
-    """Once each; None if it is no list of strings."""
+def _strings(value: object) -> tuple[str, ...] | None:
+    """Return the strings of a list without duplicates; None if it is not a list of strings."""
     try:
-        return tuple(dict.fromkeys(msgspec.convert(said, list[str])))
+        return tuple(dict.fromkeys(msgspec.convert(value, list[str])))
     except msgspec.ValidationError:
         return None

@@ -1,10 +1,10 @@
-"""The keys that sign cards, one current one for each agent and one for the fleet; and one that signs evidence.
+"""The keys that sign cards, one current key for each agent and one for the fleet, and the key that signs evidence.
 
-    made on first use -> current -> replaced, and goes on until its overlap ends -> retired
+    created on first use -> current -> replaced, and valid until its overlap ends -> retired
 
-During the overlap a card has the signatures of both, so that a client that trusts either is content. A key that is
-retired neither signs nor is published, and its private part is gone. The keys of all agents are mirrored here: feed
-`absorb` with what has changed in the store, and do `sweep` from time to time.
+During the overlap a card has the signatures of both keys, so that a client that trusts either accepts it. A retired
+key neither signs nor is published, and its private part is deleted. The keyring caches the keys of all agents: call
+`absorb` with the changes in the store, and `sweep` from time to time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 
 from msgspec import Raw, to_builtins
 
-from roost.identity.clock import now_ms
-from roost.identity.ports import Changes, Identities, SigningKey
+from roost.identity.ports import Changes, Identities, SigningKey, now_ms
 from roost.identity.seal import Seal, WrongKey
 from roost.identity.signing import ALGORITHMS, FORMS, MAX_SIGNATURES, Signer, make_pair, sign, sign_card, signer
 from roost.protocol.canonical import document_form
@@ -28,15 +27,15 @@ from roost.protocol.types import AgentCardSignature
 log = logging.getLogger("roost.access")
 
 EVIDENCE = "@evidence"
-"""Whose key signs evidence: no agent can have this id."""
+"""The owner of the key that signs evidence: no agent can have this id."""
 CACHED = 1024
-"""Cards whose signatures are remembered."""
+"""Cards whose signatures are cached."""
 MAX_SIGNERS = MAX_SIGNATURES // FORMS
-"""The newest keys sign, so that no card has more signatures than verifiers look at."""
+"""Keys that sign, the newest first, so that no card has more signatures than verifiers check."""
 
 
 class NoKey(Exception):
-    """There is a key, but it cannot be opened."""
+    """The key exists, but it cannot be decrypted."""
 
 
 class NoSuchKey(Exception):
@@ -52,17 +51,17 @@ def alive(key: SigningKey, now: int) -> bool:
 
 
 def in_order(keys: Iterable[SigningKey]) -> list[SigningKey]:
-    """By agent; the current key first, then the one that was replaced last."""
+    """Sort by agent, the current key first, then the one that was replaced last."""
     return sorted(keys, key=lambda key: (key.agent, key.until is not None, -(key.until or 0), -key.created, key.kid))
 
 
 def key_set(keys: Iterable[SigningKey]) -> bytes:
-    """RFC 7517."""
+    """Encode the public keys as a JWK Set (RFC 7517)."""
     return encode({"keys": [Raw(key.public) for key in in_order(keys)]})
 
 
 def withdrawn(key: SigningKey) -> bool:
-    """Somebody has retired it; one that ends by itself does so when its overlap is over, and not before."""
+    """Whether someone retired it before the end of its overlap, when it would have been retired anyway."""
     return key.retired is not None and key.until is not None and key.retired < key.until
 
 
@@ -77,14 +76,14 @@ class Keyring:
         self.version = 0
         self.by_agent: dict[str, dict[str, SigningKey]] = {}
         self.next_end: int | None = None
-        """When the next overlap ends."""
+        """When the next overlap ends, in milliseconds since 1970."""
         self.sets: dict[str | None, bytes] = {}
         self.signatures: OrderedDict[tuple[bytes, str, tuple[str, ...]], list[dict[str, str]]] = OrderedDict()
 
-    # The mirror
+    # The cache of the store's keys
 
     def absorb(self, changes: Changes) -> None:
-        """Changes may come late and twice: what is known of a key's end stays known."""
+        """Take over changes, which may come late and twice: a key that has ended stays so."""
         for key in changes.keys:
             known = self.by_agent.setdefault(key.agent, {})
             if key.kid not in known or _ended(key) >= _ended(known[key.kid]):
@@ -100,15 +99,15 @@ class Keyring:
         self.version = max(self.version, changes.version)
 
     def all(self) -> list[SigningKey]:
-        """All that there ever were."""
+        """Return all keys, retired ones included."""
         return in_order(key for known in self.by_agent.values() for key in known.values())
 
     def outdated(self) -> bool:
-        """An overlap has ended: a card that was signed before may have a signature too many."""
+        """Whether an overlap has ended: a card that was signed before may have a signature too many."""
         return self.next_end is not None and self.next_end <= self.clock()
 
     def jwks(self, agent: str | None) -> bytes:
-        """An agent's keys, or the fleet's: those of all agents, and its own."""
+        """Return the JWK Set of an agent, or for None that of the fleet: the keys of all agents and its own."""
         if self.outdated():
             self.sets.clear()
         if agent is not None and agent not in self.by_agent:
@@ -120,18 +119,18 @@ class Keyring:
         return self.sets[agent]
 
     async def evidence_keys(self) -> list[SigningKey]:
-        """All that ever signed evidence: what they signed is kept. There is one, even if it has to be made."""
+        """Return all keys that ever signed evidence, since their signatures remain. Create one if there is none."""
         await self.signing_keys(EVIDENCE)
         return in_order(self.by_agent[EVIDENCE].values())
 
     async def evidence_jwks(self) -> bytes:
-        """Those of evidence that anyone may rely on."""
+        """Return the JWK Set of the evidence keys that have not been withdrawn."""
         return key_set(key for key in await self.evidence_keys() if not withdrawn(key))
 
     # Changes
 
     async def rotate(self, agent: str, overlap_ms: int) -> SigningKey:
-        """A new current key. The one before goes on for the overlap."""
+        """Create a new current key. The one before stays valid for the overlap."""
         while True:
             await self.refresh()
             current = self._current(agent)
@@ -142,15 +141,15 @@ class Keyring:
                 return new
 
     async def retire(self, agent: str, kid: str) -> None:
-        """End a key that was replaced. One that is retired stays as it is.
+        """Retire a key that was replaced; a key that is retired already stays as it is.
 
-        A key of evidence stays public after its overlap, for what it signed is kept: it can be withdrawn then too.
+        An evidence key stays public after its overlap, because its signatures remain: it can be withdrawn then too.
         """
         await self.refresh()
         key = self.by_agent.get(agent, {}).get(kid)
         whose = f"the agent {agent!r}" if agent else "the fleet"
         if key is None:
-            raise NoSuchKey(f"{whose} has no key {kid!r}; see the list of keys")
+            raise NoSuchKey(f"{whose} has no key {kid!r}: `roost keys list` shows the keys")
         if key.until is None:
             raise CannotRetire(f"{kid} is the current key of {whose}: rotate it first, then retire it")
         now = self.clock()
@@ -170,42 +169,42 @@ class Keyring:
     # Signing
 
     async def signing_keys(self, agent: str) -> list[SigningKey]:
-        """Those that sign the agent's cards now. There is one, even if it has to be made."""
+        """Return the keys that sign the agent's cards now. Create one if there is none."""
         if self._current(agent) is None:
             await self.refresh()
         if self._current(agent) is None:
-            await self._add(agent, None, 0)  # or another host has, and then that is the key
+            await self._add(agent, None, 0)  # if another host is quicker, its key is the agent's
             await self.refresh()
         now = self.clock()
         return in_order(key for key in self.by_agent[agent].values() if alive(key, now))[:MAX_SIGNERS]
 
     async def signed(self, card: dict[str, Any], agent: str, jku: str) -> dict[str, Any]:
-        """The card with its signatures. They are made once, as long as card and keys are the same."""
+        """Return the card with its signatures, which are cached for the same card and keys."""
         keys = await self.signing_keys(agent)
-        about = (sha256(document_form(card)).digest(), jku, tuple(key.kid for key in keys))
-        made = self.signatures.get(about)
-        if made is None:
+        cache_key = (sha256(document_form(card)).digest(), jku, tuple(key.kid for key in keys))
+        signatures = self.signatures.get(cache_key)
+        if signatures is None:
             signers = [opened for key in keys if (opened := self._opened(key)) is not None]
-            made = to_builtins(sign_card(card, signers, jku))
-            self.signatures[about] = made
+            signatures = to_builtins(sign_card(card, signers, jku))
+            self.signatures[cache_key] = signatures
             if len(self.signatures) > CACHED:
                 self.signatures.popitem(last=False)
-        self.signatures.move_to_end(about)
-        return {**card, "signatures": made}
+        self.signatures.move_to_end(cache_key)
+        return {**card, "signatures": signatures}
 
     async def sign(self, agent: str, payload: bytes, typ: str) -> AgentCardSignature:
-        """A detached JWS by the agent's current key. NoKey if it cannot be opened."""
+        """Make a detached JWS with the agent's current key. NoKey if it cannot be decrypted."""
         key = (await self.signing_keys(agent))[0]
         opened = self._opened(key)
         if opened is None:
-            raise NoKey(f"the key {key.kid} cannot be opened: see the setting secret_file")
+            raise NoKey(f"the key {key.kid} cannot be decrypted: check the setting secret_file")
         return sign(payload, opened, {"typ": typ})
 
     def _current(self, agent: str) -> SigningKey | None:
         return next((key for key in self.by_agent.get(agent, {}).values() if key.until is None), None)
 
     async def _add(self, agent: str, replacing: str | None, overlap_ms: int) -> SigningKey | None:
-        """None if another key has become current meanwhile."""
+        """Create a key; None if another key has become current in the meantime."""
         pair = make_pair(self.alg)
         now = self.clock()
         sealed = self.seal.seal(pair.private, _about(agent, pair.kid))
@@ -213,12 +212,12 @@ class Keyring:
         return key if await self.store.add_key(key, replacing, now + overlap_ms) else None
 
     def _opened(self, key: SigningKey) -> Signer | None:
-        """None, and a word in the log, for a key that was sealed with another secret: the others still sign."""
+        """Decrypt a key. One that was sealed with another secret is logged and skipped: the others still sign."""
         try:
             private = self.seal.open(key.sealed, _about(key.agent, key.kid))
         except WrongKey as error:
             whose = key.agent or "the fleet"
-            log.error("the key %s of %s cannot be opened, and signs no card: %s", key.kid, whose, error)
+            log.error("the key %s of %s cannot be decrypted, so it signs no card: %s", key.kid, whose, error)
             return None
         return signer(key.kid, key.alg, private)
 

@@ -1,7 +1,7 @@
-"""How often something happened in the last minute, here and on the hosts beside this one.
+"""Sliding windows: how often something happened in the last minute, on this host and on the others of its fleet.
 
-Counts are kept by the minute of the clock, so that hosts can add theirs up. A minute that has just ended counts
-less with every second of the next: the window slides, and costs two numbers per key.
+Counts are kept by the minute of the clock, so that hosts can add them up. The previous minute counts less with every
+second of the current one: the window slides, and costs two numbers per key.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Generic, TypeVar
 
 WINDOW_S = 60
 MAX_KEYS = 10_000
+"""Keys that are counted; beyond that the least recently used key is dropped."""
 MARGIN_S = 0.01
-"""Of what is told to those who have to wait: whoever waits as long as told gets in."""
+"""Seconds added to a waiting time, so that a caller who waits that long is admitted."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Windows(Generic[K]):
-    """Of more than MAX_KEYS the longest unused is forgotten. `others` is what other hosts count, by minute."""
-
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self.counts: OrderedDict[K, dict[int, int]] = OrderedDict()
         self.others: Mapping[K, Mapping[int, int]] = {}
+        """The counts of other hosts, by key and minute."""
 
     def add(self, key: K) -> None:
         minute = self._minute()
@@ -36,7 +36,7 @@ class Windows(Generic[K]):
             self.counts.popitem(last=False)
 
     def wait(self, key: K, limit: int) -> int:
-        """Seconds until there is room for one more; 0 if there is now."""
+        """Return the seconds until the limit admits one more; 0 if it does now."""
         minute, seconds = divmod(self.clock(), WINDOW_S)
         passed = seconds / WINDOW_S
         current, previous = self._count(key, int(minute)), self._count(key, int(minute) - 1)
@@ -48,7 +48,7 @@ class Windows(Generic[K]):
         return int((until - passed) * WINDOW_S + MARGIN_S) + 1
 
     def recent(self) -> Iterator[tuple[K, int, int]]:
-        """What was counted here in this minute and the last: key, minute, count."""
+        """Yield this host's counts of the current and the previous minute: key, minute, count."""
         minute = self._minute()
         for key, counts in self.counts.items():
             for when in (minute - 1, minute):

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as the connection itself tells."""
+"""The peer of a connection, as far as the connection itself identifies it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from roost.identity.users import user_name
+from roost.identity.principal import user_name
 
 
 class Certificate(NamedTuple):
     """A client certificate whose chain the server's TLS has verified."""
 
     subject: str
-    """The first URI it is for (SPIFFE), else the first DNS name, else its subject as RFC 4514 writes it."""
+    """The first URI among its alternative names (SPIFFE), else the first DNS name, else its RFC 4514 subject."""
     not_after: int
-    """Epoch seconds. A connection can outlive it."""
+    """When it expires, in seconds since 1970. A connection can outlive it."""
     fingerprint: str
-    """SHA-256, in hex."""
+    """SHA-256 of the certificate, in hex."""
 
 
 class Peer(NamedTuple):
-    """What is known: a certificate on TLS, a user on a Unix socket."""
+    """The identity of a peer: a certificate on TLS, a user on a Unix socket."""
 
     certificate: Certificate | None = None
     uid: int | None = None
@@ -31,11 +31,11 @@ class Peer(NamedTuple):
 
 
 class NamesNobody(Exception):
-    """A certificate that cannot stand for anyone."""
+    """A certificate that names no subject."""
 
 
 def certified(der: bytes) -> Peer:
-    """The peer with this certificate. NamesNobody if it has no name that can be read."""
+    """Return the peer with this certificate. NamesNobody if it has no readable name."""
     try:
         found = x509.load_der_x509_certificate(der)
         subject = _subject(found)
@@ -48,7 +48,7 @@ def certified(der: bytes) -> Peer:
 
 
 def local_user(uid: int) -> Peer:
-    """The peer that runs as this user."""
+    """Return the peer that runs as this user."""
     return Peer(uid=uid, user=user_name(uid))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pwd
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from urllib.parse import quote
 
 from roost.identity.scopes import ALL_AGENTS, opens_agent
@@ -12,28 +14,28 @@ from roost.protocol.errors import Forbidden, InvalidParams
 DEFAULT_TENANT = "default"
 TENANT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 WHOLE_TENANT = "*"
-"""The owner of what belongs to all of a tenant. No principal is called so: theirs have a colon."""
+"""The owner of tasks that a whole tenant shares. No principal has this name: theirs contain a colon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """(issuer, subject) names a caller; tasks are looked up within its tenant and owner."""
+    """A caller, identified by issuer and subject. Its tasks are looked up within its tenant and owner."""
 
     issuer: str
     subject: str
     tenant: str = DEFAULT_TENANT
-    """Where new tasks go."""
+    """The tenant of its new tasks."""
     tenants: tuple[str, ...] | None = None
-    """Those whose tasks it may see; None: all."""
+    """The tenants whose tasks it may see; None for all."""
     scopes: tuple[str, ...] = (ALL_AGENTS,)
     scheme: str = ""
-    """How it proved who it is; empty where nobody asked."""
+    """The authentication scheme of its credential; empty where none is required."""
     owner: str = ""
-    """Whose its tasks are: its own name by default."""
+    """The owner of its tasks: its own name by default."""
     token: str = ""
-    """The id of Roost's token that it showed."""
+    """The id of the token that it presented, if Roost issued it."""
     expires: int | None = None
-    """When its credential ends, in milliseconds."""
+    """When its credential expires, in milliseconds since 1970."""
 
     def __post_init__(self) -> None:
         if not self.owner:
@@ -50,7 +52,7 @@ class Principal:
         return opens_agent(self.scopes, agent)
 
     def within(self, tenant: str, field: str) -> Principal:
-        """The same caller, confined to one of its tenants. Forbidden for any other, whether it exists or not."""
+        """Return the caller confined to one of its tenants. Forbidden for any other, whether it exists or not."""
         if TENANT_ID.fullmatch(tenant) is None:
             raise InvalidParams(
                 f"{field} must be a letter or digit and up to 127 more of letters, digits, '.', '_' and '-'",
@@ -62,9 +64,18 @@ class Principal:
 
 
 def principal_name(issuer: str, subject: str) -> str:
-    """Two different principals never have one name, whatever colons are in their parts."""
+    """Return issuer:subject, quoted so that two different principals never have one name."""
     return f"{quote(issuer, safe='')}:{subject}"
 
 
+@lru_cache(1024)
+def user_name(uid: int) -> str:
+    """Return the name of a user of this machine, or the number where there is no name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 LOCAL = Principal("roost", "local")
-"""Everyone who reaches a host that has no credentials."""
+"""The caller at a host that requires no credentials."""

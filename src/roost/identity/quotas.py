@@ -1,6 +1,6 @@
-"""How much each principal, tenant, agent and surface may have, and the meter that says when it is too much.
+"""Quotas of principals, tenants, agents and surfaces, and the meter that enforces them.
 
-Every host counts what it serves itself, tells the others once a second, and decides by the sum.
+Every host counts what it serves itself, shares its figures with the others once a second, and decides by the sum.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ WHATS = ("rate", "tasks", "streams", "mb")
 SURFACES = ("admin", "a2a", "observability")
 MAX_DIGITS = 12
 BUSY_RETRY_S = 5
-"""What those are told who wait for a task or a stream to end; nobody knows when that is."""
+"""Seconds for Retry-After when a task or a stream has to end first, which nobody can predict."""
 FULL_RETRY_S = 60
+"""Seconds for Retry-After when stored data has to be deleted first."""
 MAX_WANTED = 1000
 MAX_FIGURES = 64 * 1024
-"""Bytes that a host tells the others each second: those nearest to their limits, if there are more."""
+"""Bytes that a host shares each second; if there are more, those nearest to their limits go first."""
 
 Key = tuple[str, str]
 """Kind and name."""
@@ -34,12 +35,12 @@ Limited = tuple[str, str, int]
 
 
 class QuotaExceeded(Exception):
-    """Nothing was counted. `window_seconds` only for a rate."""
+    """A quota is used up, and nothing was counted. `window_seconds` is None except for a rate."""
 
     def __init__(
         self, kind: str, name: str, quota: str, limit: int, window_seconds: int | None, retry_after_seconds: int
     ) -> None:
-        super().__init__(f"{kind} {name}: the quota of {quota} is {limit}")
+        super().__init__(f"{kind} {name} has used up its quota: {quota} is limited to {limit}")
         self.kind = kind
         self.name = name
         self.quota = quota
@@ -50,20 +51,20 @@ class QuotaExceeded(Exception):
 
 class Quotas(NamedTuple):
     limits: Mapping[tuple[str, str, str], int]
-    """By kind, name and what; the name "" is for all that have no limit of their own."""
+    """Limits by kind, name and resource; the name "" stands for all that have no limit of their own."""
 
     def limit(self, kind: str, name: str, what: str) -> int | None:
         own = self.limits.get((kind, name, what))
         return self.limits.get((kind, "", what)) if own is None else own
 
     def limited(self, what: str, keys: Iterable[Key]) -> list[Limited]:
-        """Those of the keys that have a limit; a key without a name is nobody's."""
+        """Return those of the keys that have a limit; a key without a name has none."""
         found = ((kind, name, self.limit(kind, name, what)) for kind, name in keys if name)
         return [(kind, name, limit) for kind, name, limit in found if limit is not None]
 
 
 def parse(text: str) -> Quotas:
-    """kind[:name].what=number, comma separated. ValueError names the item and what is right."""
+    """Parse `kind[:name].what=number`, comma separated. ValueError names the item and the correct form."""
     limits: dict[tuple[str, str, str], int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         target, _, number = (part.strip() for part in item.rpartition("="))
@@ -71,13 +72,13 @@ def parse(text: str) -> Quotas:
         kind, colon, name = whose.partition(":")
         _check(item, kind, name if colon else None, what, number)
         if (kind, name, what) in limits:
-            raise ValueError(f"quota {item!r}: there are two for {target}; keep one")
+            raise ValueError(f"quota {item!r}: {target} has two limits; keep one")
         limits[kind, name, what] = int(number)
     return Quotas(limits)
 
 
 def with_tenant_defaults(quotas: Quotas) -> Quotas:
-    """What multi-tenant/v1 gives each tenant, unless the operator says anything about tenants."""
+    """Add the limits that multi-tenant/v1 sets for each tenant, unless the operator has set any for tenants."""
     if any(kind == "tenant" for kind, _, _ in quotas.limits):
         return quotas
     return Quotas({**quotas.limits, ("tenant", "", "rate"): 100, ("tenant", "", "tasks"): 10})
@@ -87,15 +88,15 @@ def _check(item: str, kind: str, name: str | None, what: str, number: str) -> No
     if not kind or not what or not number:
         raise ValueError(f"quota {item!r}: write kind[:name].what=number, such as tenant.rate=100")
     if kind not in KINDS:
-        raise ValueError(f"quota {item!r}: {kind!r} is no kind; there are {', '.join(KINDS)}")
+        raise ValueError(f"quota {item!r}: {kind!r} is not a kind; the kinds are {', '.join(KINDS)}")
     if what not in WHATS:
         raise ValueError(f"quota {item!r}: {what!r} cannot be limited; {', '.join(WHATS)} can")
     if name == "":
-        raise ValueError(f"quota {item!r}: there is no name after the colon; {kind}.{what} is for all of them")
+        raise ValueError(f"quota {item!r}: the name after the colon is missing; {kind}.{what} applies to all of them")
     if kind == "surface" and what != "rate":
         raise ValueError(f"quota {item!r}: a surface has only a rate")
     if kind == "surface" and name not in (None, *SURFACES):
-        raise ValueError(f"quota {item!r}: {name!r} is no surface; there are {', '.join(SURFACES)}")
+        raise ValueError(f"quota {item!r}: {name!r} is not a surface; the surfaces are {', '.join(SURFACES)}")
     if not number.isascii() or not number.isdigit() or len(number) > MAX_DIGITS:
         raise ValueError(f"quota {item!r}: {number!r} is not a whole number of at most {MAX_DIGITS} digits")
 
@@ -104,17 +105,17 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class Figures(Struct):
-    """What a host tells the others."""
+    """What a host shares with the others."""
 
     v: Literal[1] = 1
     rates: list[tuple[str, str, int, Count]] = []
-    """Kind, name, minute and requests."""
+    """Kind, name, minute and number of requests."""
     held: list[tuple[str, str, str, Count]] = []
-    """Kind, name, what and how many."""
+    """Kind, name, resource and number."""
 
 
 class QuotaSlot:
-    """A task or a stream that counts until it is left; leaving it twice, or losing it, is leaving it once."""
+    """A task or a stream, which counts until the slot is released: by `leave`, however often, or by its deletion."""
 
     def __init__(self, held: Counter[tuple[str, str, str]], keys: list[tuple[str, str, str]]) -> None:
         self.held = held
@@ -141,24 +142,24 @@ class QuotaSlot:
 
 
 class Meter:
-    """A name that is not known, or does not apply, is ""."""
+    """Checks and counts requests, tasks and streams. A name that is unknown or does not apply is ""."""
 
     def __init__(self, quotas: Quotas, clock: Callable[[], float] = time.time) -> None:
         self.quotas = quotas
         self.idle = not quotas.limits
-        """There is nothing to check."""
+        """There is no limit to check."""
         self.windows: Windows[Key] = Windows(clock)
         self.held: Counter[tuple[str, str, str]] = Counter()
         self.others_held: Counter[tuple[str, str, str]] = Counter()
         self.wanted: OrderedDict[Key, None] = OrderedDict()
-        """Whose stored bytes matter: those with a quota of mb who began a task, the last MAX_WANTED of them."""
+        """Keys whose stored bytes are needed: the last MAX_WANTED that have a limit of mb and began a task."""
         self.stored: Mapping[Key, int] = {}
-        """Bytes of those who are wanted; told from outside, each second."""
+        """Stored bytes of the wanted keys; the owner of the meter sets it each second."""
         self.refusals: Counter[Key] = Counter()
-        """By kind and quota."""
+        """Refusals by kind and quota, for the metrics."""
 
     def check_rate(self, surface: str, principal: str, tenant: str, agent: str) -> None:
-        """Count a request with all that it belongs to, or with none of them and raise QuotaExceeded."""
+        """Count a request for all that it belongs to, or count nothing and raise QuotaExceeded."""
         keys = (("surface", surface), ("principal", principal), ("tenant", tenant), ("agent", agent))
         limited = self.quotas.limited("rate", keys)
         waits = [self.windows.wait((kind, name), limit) for kind, name, limit in limited]
@@ -169,7 +170,7 @@ class Meter:
             self.windows.add((kind, name))
 
     def admit_task(self, principal: str, tenant: str, agent: str) -> QuotaSlot:
-        """A new task: it counts until its place is left. Raises QuotaExceeded."""
+        """Count a new task until its slot is released, or raise QuotaExceeded."""
         keys = (("principal", principal), ("tenant", tenant), ("agent", agent))
         for full in self.quotas.limited("mb", keys):
             kind, name, limit = full
@@ -179,7 +180,7 @@ class Meter:
         return self._admit("tasks", keys)
 
     def resume_task(self, principal: str, tenant: str, agent: str) -> QuotaSlot:
-        """A task that was admitted before, by this host or another: it counts, and is never refused."""
+        """Count a task that this host or another admitted before: it is never refused."""
         keys = (("principal", principal), ("tenant", tenant), ("agent", agent))
         return self._place("tasks", self.quotas.limited("tasks", keys))
 
@@ -187,7 +188,7 @@ class Meter:
         return self._admit("streams", (("principal", principal), ("tenant", tenant), ("agent", agent)))
 
     def figures(self) -> bytes:
-        """What other hosts have to know of this one."""
+        """Return the figures that other hosts need from this one."""
         rates = [(*key, minute, count) for key, minute, count in self.windows.recent()]
         rates.sort(key=lambda row: self._share(row[0], row[1], "rate", row[3]), reverse=True)
         held = [(*key, count) for key, count in self.held.items()]
@@ -197,14 +198,14 @@ class Meter:
             del longer[len(longer) // 2 :]
         return data
 
-    def heard(self, others: Mapping[str, bytes]) -> None:
-        """What other hosts have told, by host; all that they told before is forgotten."""
+    def set_others(self, others: Mapping[str, bytes]) -> None:
+        """Replace the figures of the other hosts, by host."""
         rates: dict[Key, Counter[int]] = {}
         held: Counter[tuple[str, str, str]] = Counter()
-        for told in filter(None, map(_understood, others.values())):
-            for kind, name, minute, count in told.rates:
+        for figures in filter(None, map(_decoded, others.values())):
+            for kind, name, minute, count in figures.rates:
                 rates.setdefault((kind, name), Counter())[minute] += count
-            for kind, name, what, count in told.held:
+            for kind, name, what, count in figures.held:
                 held[kind, name, what] += count
         self.windows.others = rates
         self.others_held = held
@@ -235,8 +236,8 @@ class Meter:
         return count / max(1, self.quotas.limit(kind, name, what) or 0)
 
 
-def _understood(data: bytes) -> Figures | None:
-    """None: it is of another release."""
+def _decoded(data: bytes) -> Figures | None:
+    """Decode figures; None if another release wrote them in another form."""
     if len(data) > MAX_FIGURES:
         return None
     try:

@@ -1,7 +1,7 @@
-"""What a credential opens: words that tokens and JWTs carry.
+"""Scopes: what a token or JWT gives access to.
 
-agent:<pattern>       call the agents whose id fits (`*` and `?` as in file names), and read one's own tasks there
-operate               see the state of any task and cancel it, never its content
+agent:<pattern>       call the agents whose id matches (`*` and `?` as in file names), and read one's own tasks there
+operate               see the state of any task and cancel it, but never read its content
 admin                 tokens and keys; opens no agent
 audit                 the audit log, and exports of evidence
 metrics               /metrics
@@ -18,33 +18,32 @@ from functools import lru_cache
 OPERATE, ADMIN, AUDIT, METRICS = "operate", "admin", "audit", "metrics"
 PLAIN = frozenset({OPERATE, ADMIN, AUDIT, METRICS, "pty:observe", "pty:control"})
 SCHEMES = ("bearer", "apiKey", "jwt", "mtls", "unix")
-"""The ways to prove who one is, in the order in which they are told."""
+"""The authentication schemes, in the order in which they are listed."""
 AGENT = "agent:"
 ALL_AGENTS = "agent:*"
 
 _AGENT_SCOPE = re.compile(r"agent:[A-Za-z0-9._*?-]{1,128}")
 
 
-def known_scope(word: str) -> bool:
-    return word in PLAIN or _AGENT_SCOPE.fullmatch(word) is not None
+def is_known(scope: str) -> bool:
+    return scope in PLAIN or _AGENT_SCOPE.fullmatch(scope) is not None
 
 
-def meant_for_us(word: str) -> bool:
-    """A scope of Roost's, or one that was to be: it must not be taken for somebody else's."""
-    return word in PLAIN or word.startswith((AGENT, "pty:"))
+def is_ours(scope: str) -> bool:
+    """Whether it is a scope of Roost, or a misspelt one, rather than a scope of another application."""
+    return scope in PLAIN or scope.startswith((AGENT, "pty:"))
 
 
-def parse_scopes(words: Iterable[str]) -> tuple[str, ...]:
-    """In their order, once each. ValueError names one that does not exist."""
-    found = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
-    for word in found:
-        if not known_scope(word):
-            raise ValueError(f"{word!r} is no scope; there are agent:<pattern>, {', '.join(sorted(PLAIN))}")
-    return found
+def parse_scopes(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes in their order, without duplicates. ValueError names one that does not exist."""
+    scopes = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+    for scope in scopes:
+        if not is_known(scope):
+            raise ValueError(f"{scope!r} is not a scope; the scopes are agent:<pattern>, {', '.join(sorted(PLAIN))}")
+    return scopes
 
 
-def for_agents(scopes: Iterable[str]) -> bool:
-    """It opens some agent."""
+def opens_any_agent(scopes: Iterable[str]) -> bool:
     return any(scope.startswith(AGENT) for scope in scopes)
 
 

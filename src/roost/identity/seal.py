@@ -1,4 +1,4 @@
-"""Secrets at rest: AES-256-GCM under a key that is in a file of its own, never in the store."""
+"""Encryption of secrets at rest: AES-256-GCM under a key in a file of its own, never in the store."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_FILE = 4096
 
 
 class KeyFileError(Exception):
-    """There is no key to be had from the file; the message says what to do."""
+    """The file has no usable key; the message says what to do."""
 
 
 class WrongKey(Exception):
-    """It was sealed with another key, for something else, or it is damaged."""
+    """The data was sealed with another key or for something else, or it is damaged."""
 
 
 class Seal:
@@ -33,7 +33,7 @@ class Seal:
         self.cipher = AESGCM(key)
 
     def seal(self, data: bytes, about: bytes) -> bytes:
-        """`about` says what the secret belongs to: it cannot be opened as anything else's."""
+        """Encrypt data. It can be opened only with the same `about`, which says what the secret belongs to."""
         nonce = os.urandom(NONCE_BYTES)
         return VERSION + nonce + self.cipher.encrypt(nonce, data, VERSION + about)
 
@@ -44,7 +44,7 @@ class Seal:
         try:
             return self.cipher.decrypt(nonce, encrypted, VERSION + about)
         except (InvalidTag, ValueError):
-            raise WrongKey("it was sealed with another key: see the setting secret_file") from None
+            raise WrongKey("it was sealed with another key: check the setting secret_file") from None
 
 
 def new_key() -> bytes:
@@ -52,32 +52,34 @@ def new_key() -> bytes:
 
 
 def load_key(path: Path, *, create: bool) -> bytes:
-    """The key in the file. With `create` a file that is not there is made."""
+    """Read the key in the file. With `create`, make a missing file."""
     if create and not path.exists():
         try:
             make_key(path)
         except FileExistsError:
-            pass  # by another process, in this moment
+            pass  # another process has made it in this moment
         except OSError as error:
-            raise KeyFileError(f"cannot make {path}: {error.strerror}") from error
+            raise KeyFileError(f"cannot create {path}: {error.strerror}") from error
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(_MAX_FILE)
     except FileNotFoundError:
-        raise KeyFileError(f"there is no {path}. Make one with: roost secret {path}") from None
+        raise KeyFileError(f"{path} does not exist. Create it with: roost secret {path}") from None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from error
     if mode & 0o077:
-        raise KeyFileError(f"others than its owner can read {path}, or write it. Change that: chmod 600 {path}")
+        raise KeyFileError(f"other users can read or write {path}. Restrict it with: chmod 600 {path}")
     key = _decoded(text)
     if key is None:
-        raise KeyFileError(f"{path} does not hold {KEY_BYTES} bytes in hex or base64. Make one with: roost secret FILE")
+        raise KeyFileError(
+            f"{path} does not hold {KEY_BYTES} bytes in hex or base64. Create such a file with: roost secret FILE"
+        )
     return key
 
 
 def make_key(path: Path) -> None:
-    """A new key in a new file, whole from the first moment. FileExistsError if there is one."""
+    """Write a new key into a new file, which is never seen half-written. FileExistsError if the file exists."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError as error:

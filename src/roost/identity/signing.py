@@ -1,8 +1,8 @@
-"""Signatures of cards: detached JWS over canonical forms, as section 8.4 of the specification has them.
+"""Signatures of cards: detached JWS over canonical forms, as section 8.4 of the specification defines them.
 
-A key signs the form that the SDKs compute, and the other two where they differ from it. The signature of the whole
-document says so in its protected header, as FORM: "document". A client that does not know this parameter finds that
-the signature does not fit and goes on to the next, as it does for a key that it does not know.
+A key signs the form that the SDKs compute, and the other two forms where they differ from it. The protected header of
+the signature over the whole document has FORM: "document". A client that does not know this parameter finds that the
+signature does not match and tries the next one, as it does for an unknown key.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ DOCUMENT = "document"
 
 MAX_SIGNATURES = 16
 FORMS = 3
-"""So many signatures of one key a card has at most."""
+"""The most signatures that one key makes for a card."""
 
 NOT_OF_CARDS = "application/vnd.roost."
-"""What the `typ` of other signatures begins with: none of them can be taken for a card's."""
+"""The prefix of the `typ` of all other signatures, so that none of them can pass for a card's."""
 
 ALGORITHMS = {"EdDSA": ("OKP", "Ed25519"), "ES256": ("EC", "P-256")}
 
 
 class Pair(NamedTuple):
-    """A new key."""
+    """A new pair of keys."""
 
     kid: str
     """RFC 7638 thumbprint."""
     alg: str
     public: bytes
-    """JWK."""
+    """The public JWK as JSON."""
     private: bytes
-    """JWK, to be sealed."""
+    """The private JWK as JSON, not yet encrypted."""
 
 
 class Signer(NamedTuple):
@@ -67,7 +67,7 @@ def signer(kid: str, alg: str, private: bytes) -> Signer:
 
 
 def sign(payload: bytes, by: Signer, header: Mapping[str, str]) -> AgentCardSignature:
-    """`header` is what the protected header has besides alg and kid, and the typ where it is not a card's."""
+    """Sign a payload. `header` adds to the alg, kid and typ of the protected header, and may replace the typ."""
     protected = base64url(encode({"alg": by.alg, "typ": "JOSE", "kid": by.kid, **header}))
     signed = f"{protected}.{base64url(payload)}".encode()
     if isinstance(by.key, Ed25519PrivateKey):
@@ -79,7 +79,7 @@ def sign(payload: bytes, by: Signer, header: Mapping[str, str]) -> AgentCardSign
 
 
 def sign_card(card: Mapping[str, Any], signers: Sequence[Signer], jku: str) -> list[AgentCardSignature]:
-    """Up to FORMS of each signer, in their order. NotCanonical if the card cannot be signed."""
+    """Make up to FORMS signatures by each signer, in their order. NotCanonical if the card cannot be signed."""
     header = {"jku": jku} if jku else {}
     usual, strict, document = card_form(card), strict_form(card), document_form(card)
     made: list[AgentCardSignature] = []

@@ -1,4 +1,4 @@
-"""The tokens that there are, in memory: a mirror of the store's, at most seconds behind it."""
+"""A cache of all tokens in memory, at most seconds behind the store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from roost.identity.clock import now_ms
-from roost.identity.ports import Changes, Identities, Token
+from roost.identity.ports import Changes, Identities, Token, now_ms
 from roost.identity.principal import WHOLE_TENANT, Principal
-from roost.identity.scopes import for_agents
+from roost.identity.scopes import opens_any_agent
 from roost.identity.tokens import ISSUER, digest
 from roost.protocol.errors import Unavailable
 
@@ -20,12 +19,12 @@ log = logging.getLogger("roost.access")
 
 REFRESH_S = 1.0
 STALE_S = 4.0
-"""A mirror that is older is not trusted: a revocation holds everywhere within 5 s."""
+"""The age in seconds from which the cache is not trusted: a revocation takes effect on every host within 5 s."""
 WAIT_S = 2.0
 
 
 class CredentialRefused(Exception):
-    """This credential opens nothing. The reason is one of a few words, for logs and metrics."""
+    """The credential is not valid. The reason is one of a few fixed texts, for logs and metrics."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -39,37 +38,38 @@ class CachedToken(NamedTuple):
 
 
 class TokenCache:
-    """`listeners` hear of every change; `chores` are done each second, and may fail."""
-
     def __init__(self, store: Identities, *, whole_tenant: bool) -> None:
         self.store = store
         self.owner = WHOLE_TENANT if whole_tenant else ""
         self.version = 0
         self.by_digest: dict[bytes, CachedToken] = {}
         self.revoked: set[str] = set()
-        """Ids of tokens."""
+        """Ids of revoked tokens."""
         self.for_agents = False
-        """There is, or was, a token that opens agents: without one nobody gets in any more."""
+        """Whether there is, or was, a token that opens agents: from then on every caller needs a credential."""
         self.fresh_at = float("-inf")
+        """The monotonic time at which the last successful refresh began."""
         self.listeners: list[Callable[[Changes], None]] = []
+        """Called with every change of tokens and keys."""
         self.chores: list[Callable[[], Awaitable[None]]] = []
-        self.turn = asyncio.Lock()
-        self.keeper: asyncio.Task[None] | None = None
+        """Called every REFRESH_S seconds; a failure is logged."""
+        self.refreshing = asyncio.Lock()
+        self.refresher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.refresh()
-        self.keeper = asyncio.get_running_loop().create_task(self._keep(), name="token_cache")
+        self.refresher = asyncio.get_running_loop().create_task(self._refresh_forever(), name="token_cache")
 
     async def close(self) -> None:
-        if self.keeper is not None:
-            self.keeper.cancel()
-            await asyncio.gather(self.keeper, return_exceptions=True)
+        if self.refresher is not None:
+            self.refresher.cancel()
+            await asyncio.gather(self.refresher, return_exceptions=True)
         await self._do_chores()
 
     async def refresh(self) -> None:
-        """Read what has changed since the last time."""
-        async with self.turn:
-            asked = time.monotonic()
+        """Read the changes since the last refresh."""
+        async with self.refreshing:
+            started = time.monotonic()
             changes = await self.store.read_identities(self.version)
             for token in changes.tokens:
                 self._learn(token)
@@ -77,7 +77,7 @@ class TokenCache:
                 for listener in self.listeners:
                     listener(changes)
             self.version = changes.version
-            self.fresh_at = asked
+            self.fresh_at = started
 
     async def ensure_fresh(self) -> None:
         if time.monotonic() - self.fresh_at > STALE_S:
@@ -85,10 +85,10 @@ class TokenCache:
                 async with asyncio.timeout(WAIT_S):
                     await self.refresh()
             except TimeoutError:
-                raise Unavailable("credentials cannot be checked now; try again", retry_after=1) from None
+                raise Unavailable("credentials cannot be checked at the moment; try again", retry_after=1) from None
 
     def find(self, secret: str) -> CachedToken:
-        """The token that this is the secret of; Refused if it opens nothing (any more)."""
+        """Return the token with this secret; CredentialRefused if there is none, or it is revoked or expired."""
         hashed = digest(secret)
         known = self.by_digest.get(hashed)
         if known is None or not hmac.compare_digest(known.token.digest, hashed):
@@ -100,7 +100,7 @@ class TokenCache:
         return known
 
     def holds(self, principal: Principal) -> bool:
-        """Its credential still opens what it opened."""
+        """Whether the credential of a principal is still valid."""
         over = principal.expires is not None and principal.expires <= now_ms()
         return not over and principal.token not in self.revoked
 
@@ -127,20 +127,20 @@ class TokenCache:
         if token.revoked is not None:
             self.revoked.add(token.id)
         self.by_digest[token.digest] = CachedToken(token, principal("bearer"), principal("apiKey"))
-        self.for_agents = self.for_agents or for_agents(token.scopes)
+        self.for_agents = self.for_agents or opens_any_agent(token.scopes)
 
-    async def _keep(self) -> None:
+    async def _refresh_forever(self) -> None:
         failing = False
         while True:
             await asyncio.sleep(REFRESH_S)
             try:
                 await self.refresh()
                 if failing:
-                    log.info("credentials are looked up again")
+                    log.info("credentials can be read from the store again")
                 failing = False
             except Exception as error:
                 if not failing:
-                    log.warning("credentials cannot be looked up: %s", error)
+                    log.warning("credentials cannot be read from the store: %s", error)
                 failing = True
                 continue
             await self._do_chores()
@@ -150,4 +150,5 @@ class TokenCache:
             try:
                 await chore()
             except Exception as error:
-                log.warning("%s failed, and is tried again: %s", getattr(chore, "__qualname__", "a chore"), error)
+                name = getattr(chore, "__qualname__", "a periodic task")
+                log.warning("%s failed and will be tried again: %s", name, error)

@@ -1,4 +1,4 @@
-"""Tokens that Roost gives out: made here, kept as hashes, never shown again."""
+"""Tokens that Roost issues: created here, stored as hashes, and shown only once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from roost.identity.audit import AuditLog
-from roost.identity.clock import now_ms
-from roost.identity.ports import Identities, Token
+from roost.identity.ports import Identities, Token, now_ms
 from roost.identity.principal import DEFAULT_TENANT, TENANT_ID
 from roost.identity.scopes import parse_scopes
 
 PREFIX = "roost_"
-"""So that people and scanners of repositories know one when they see it."""
-LEAST_SECRET = 16
-MOST_SECRET = 512
-MOST_TENANTS = 100
+"""A prefix by which people and secret scanners recognise a token."""
+MIN_SECRET = 16
+MAX_SECRET = 512
+MAX_TENANTS = 100
 MAX_NAME = 128
 ISSUER = "roost"
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
@@ -26,7 +25,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class TokenRequest(NamedTuple):
-    """What a new token is to be."""
+    """The properties of a token to be created."""
 
     name: str
     scopes: Sequence[str]
@@ -36,83 +35,87 @@ class TokenRequest(NamedTuple):
 
 
 class BadToken(ValueError):
-    """Such a token cannot be made; the message says what to change."""
+    """The token cannot be created; the message says what to change."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
 
 
-class Made(NamedTuple):
+class NewToken(NamedTuple):
     token: Token
     secret: str
 
 
-def make_token(wish: TokenRequest, secret: str = "") -> Made:
-    """`secret` is made, unless the operator brings one."""
-    if not _is_name(wish.name):
-        raise BadToken("name", f"the name must have 1 to {MAX_NAME} characters, and none that cannot be seen")
-    subject = wish.subject or wish.name
+def make_token(request: TokenRequest, secret: str = "") -> NewToken:
+    """Create a token with a random secret, or with the one that the operator provides."""
+    if not _is_name(request.name):
+        raise BadToken("name", f"the name must have 1 to {MAX_NAME} printable characters")
+    subject = request.subject or request.name
     if not _is_name(subject):
-        raise BadToken("subject", f"the subject must have 1 to {MAX_NAME} characters, and none that cannot be seen")
+        raise BadToken("subject", f"the subject must have 1 to {MAX_NAME} printable characters")
     try:
-        scopes = parse_scopes(wish.scopes)
+        scopes = parse_scopes(request.scopes)
     except ValueError as error:
         raise BadToken("scopes", str(error)) from None
     if not scopes:
-        raise BadToken("scopes", "a token without a scope opens nothing: give at least one, such as agent:*")
-    tenants = tuple(dict.fromkeys(wish.tenants)) or (DEFAULT_TENANT,)
-    if len(tenants) > MOST_TENANTS:
-        raise BadToken("tenants", f"a token can have {MOST_TENANTS} tenants at most")
+        raise BadToken("scopes", "a token without a scope gives access to nothing: add at least one, such as agent:*")
+    tenants = tuple(dict.fromkeys(request.tenants)) or (DEFAULT_TENANT,)
+    if len(tenants) > MAX_TENANTS:
+        raise BadToken("tenants", f"a token can have at most {MAX_TENANTS} tenants")
     for tenant in tenants:
         if TENANT_ID.fullmatch(tenant) is None:
-            raise BadToken("tenants", f"{tenant!r} is no tenant: letters, digits, '.', '_' and '-', 128 at most")
-    if wish.lifetime_s is not None and wish.lifetime_s <= 0:
-        raise BadToken("expiresIn", "a token that has expired is of no use")
-    made = secret or PREFIX + secrets.token_urlsafe(32)
-    if not LEAST_SECRET <= len(made) <= MOST_SECRET or not all("!" <= character <= "~" for character in made):
+            raise BadToken(
+                "tenants",
+                f"{tenant!r} is not a tenant: use letters, digits, '.', '_' and '-', at most 128 characters",
+            )
+    if request.lifetime_s is not None and request.lifetime_s <= 0:
+        raise BadToken("expiresIn", "the lifetime of a token must be longer than zero")
+    value = secret or PREFIX + secrets.token_urlsafe(32)
+    if not MIN_SECRET <= len(value) <= MAX_SECRET or not all("!" <= character <= "~" for character in value):
         raise BadToken(
             "token",
-            f"it must have {LEAST_SECRET} to {MOST_SECRET} characters that a header can carry; `openssl rand -hex 32`"
+            f"it must have {MIN_SECRET} to {MAX_SECRET} characters that a header can carry; `openssl rand -hex 32`"
             " makes a good one",
         )
     now = now_ms()
-    expires = None if wish.lifetime_s is None else now + wish.lifetime_s * 1000
+    expires = None if request.lifetime_s is None else now + request.lifetime_s * 1000
     token_id = f"tok-{secrets.token_hex(6)}"
-    return Made(Token(token_id, digest(made), wish.name, subject, tenants, scopes, now, expires), made)
+    return NewToken(Token(token_id, digest(value), request.name, subject, tenants, scopes, now, expires), value)
 
 
 class Tokens:
-    """What is done to tokens, on record."""
+    """Creates and revokes tokens, and records it in the audit log."""
 
     def __init__(self, store: Identities, audit: AuditLog) -> None:
         self.store = store
         self.audit = audit
 
-    async def create(self, wish: TokenRequest, actor: str, address: str = "") -> Made:
+    async def create(self, request: TokenRequest, actor: str, address: str = "") -> NewToken:
         while True:
-            made = make_token(wish)
-            await self.audit.did(actor, "token.create", _named(made.token), address=address)  # before it opens anything
-            if await self.store.add_token(made.token):
-                return made
+            new = make_token(request)
+            # The audit log has the line before the token can be used.
+            await self.audit.record(actor, "token.create", _description(new.token), address=address)
+            if await self.store.add_token(new.token):
+                return new
 
     async def revoke(self, token_id: str, actor: str, address: str = "") -> Token | None:
-        """None if there is no such token."""
+        """Revoke a token and return it; None if there is no such token."""
         token = await self.store.revoke_token(token_id, now_ms())
         if token is not None:
-            await self.audit.did(actor, "token.revoke", _named(token), address=address)
+            await self.audit.record(actor, "token.revoke", _description(token), address=address)
         return token
 
 
-def _named(token: Token) -> str:
+def _description(token: Token) -> str:
     return f"{token.id} {token.name} ({' '.join(token.scopes)})"
 
 
 async def seed_token(store: Identities, audit: AuditLog, name: str, secret: str, scopes: Sequence[str]) -> None:
-    """One that the operator brings. One that is there already, from another start or host, stays as it is."""
-    made = make_token(TokenRequest(name, scopes), secret)
-    if await store.add_token(made.token):
-        await audit.did("roost:environment", "token.create", _named(made.token))
+    """Add a token that the operator provides, unless an earlier start or another host has added it."""
+    new = make_token(TokenRequest(name, scopes), secret)
+    if await store.add_token(new.token):
+        await audit.record("roost:environment", "token.create", _description(new.token))
 
 
 def _is_name(text: str) -> bool:
@@ -120,13 +123,13 @@ def _is_name(text: str) -> bool:
 
 
 def digest(secret: str) -> bytes:
-    """A secret of 128 bits or more needs no slow hash: it cannot be guessed from this one."""
+    """Hash a secret. One of 128 bits or more needs no slow hash: it cannot be guessed from this one."""
     return sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
 def seconds(text: str) -> int:
-    """90d, 12h, 30m or 45s. ValueError otherwise."""
+    """Parse a duration such as 90d, 12h, 30m or 45s; ValueError for anything else."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no time: write 90d, 12h, 30m or 45s")
+        raise ValueError(f"{text!r} is not a duration: write 90d, 12h, 30m or 45s")
     return int(found[1]) * _SECONDS[found[2]]

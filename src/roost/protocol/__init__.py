@@ -1,1 +1,1 @@
-"""A2A 1.0 as values: types, errors, states, fold. No I/O, no clock, no secrets."""
+"""A2A 1.0 as values: types, errors, states, fold and canonical forms. It has no I/O, no clock and no secrets."""

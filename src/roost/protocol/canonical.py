@@ -1,24 +1,26 @@
-"""Canonical forms: the bytes that a signature or a fingerprint is over, the same wherever they are computed.
+"""Canonical forms: the bytes that a signature or a fingerprint covers, the same wherever they are computed.
 
-A signed card has three of them, because section 8.4.1 of the specification, the SDKs that implement it, and a card
-with fields of its own do not agree:
+A signed card has three of them, because section 8.4.1 of the specification, the SDKs that implement it, and cards
+with additional fields do not agree:
 
-    document_form   all that is served
-    strict_form     the fields of A2A, with and without defaults as the text of the specification says
-    card_form       that, without anything empty: what the Python and the JavaScript SDK compute
+    document_form   the whole document that is served
+    strict_form     the fields of A2A, where defaults are present or absent as the specification's text says
+    card_form       the same without anything empty: what the Python and the JavaScript SDK compute
 
-Both SDKs compute that for a card as it was served, with one exception: a2a-js loses a key `__proto__`. And what the
-client of a2a-js has parsed has no `securitySchemes` for its verifier (a2a-js issue 663): a card that has some is to be
-verified as the JSON that came.
+Both SDKs compute card_form for a card as it was served, with one exception: a2a-js loses a key `__proto__`. A card
+that the client of a2a-js has parsed has lost its `securitySchemes` before its verifier sees it (a2a-js issue 663):
+such a card has to be verified as the JSON that was received.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NoReturn
 
+import msgspec
 import rfc8785
 from msgspec import inspect as mi
 
@@ -36,19 +38,64 @@ _KINDS: dict[type[mi.Type], str] = {
 
 
 class NotCanonical(ValueError):
-    """There is no canonical form of this; the message says which part of it is to blame."""
+    """The value has no canonical form; the message names the part that is at fault."""
+
+
+encode_sorted = msgspec.json.Encoder(order="sorted").encode
+"""Encode with sorted names and without blanks: for most values these are the bytes of RFC 8785."""
+
+_DOUBTFUL_NUMBER = re.compile(rb"[:,\[]-?\d(?:\d*[.eE]|\d{15})")
+_BEYOND_FIRST_PLANE = re.compile(rb"[\xf0-\xf4]")
+
+
+def is_surely_canonical(encoded: bytes) -> bool:
+    """Whether an object or array written by `encode_sorted` is certain to be RFC 8785's form of what it says.
+
+    The two differ in floats, in integers from 2**53 on, which have no canonical form, and in the order of names with
+    characters beyond the first plane. The answer is False too where a string or a smaller number looks like that.
+    """
+    if encoded[:1] not in (b"{", b"[") or _DOUBTFUL_NUMBER.search(encoded):
+        return False
+    return encoded.isascii() or _BEYOND_FIRST_PLANE.search(encoded) is None
+
+
+def quick_jcs(value: Any) -> bytes | None:
+    """RFC 8785's form of plain JSON values if `encode_sorted` is certain to write it, in a fraction of the time."""
+    try:
+        encoded = encode_sorted(value)
+    except (TypeError, UnicodeEncodeError):
+        return None
+    if b"null" in encoded:  # perhaps an infinite float, which msgspec writes like that
+        return None
+    return encoded if is_surely_canonical(encoded) else None
 
 
 def jcs(value: Any) -> bytes:
-    """RFC 8785. NotCanonical for an integer from 2**53 on: as a double it may be another one."""
+    """RFC 8785's form of plain JSON values: dicts, lists, strings, numbers, booleans and None.
+
+    NotCanonical for an integer from 2**53 on, because as a double it may be another one, and for a lone surrogate.
+    """
+    encoded = quick_jcs(value)
+    if encoded is not None:
+        return encoded
     try:
         return rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
         raise NotCanonical(str(error)) from None
+    except UnicodeEncodeError:
+        raise NotCanonical("a name has a character that UTF-8 cannot encode") from None
+
+
+def is_canonical(value: Any, encoded: bytes) -> bool:
+    """Whether these bytes are RFC 8785's form of the value."""
+    try:
+        return jcs(value) == encoded
+    except NotCanonical:
+        return False
 
 
 def read_json(data: bytes) -> Any:
-    """Only what everyone reads alike: UTF-8, no name twice in an object, at most 100 levels."""
+    """Parse JSON that all parsers read alike: UTF-8, no duplicate names in an object, at most 100 levels."""
     try:
         check_cost(data)
         return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_number)
@@ -75,7 +122,7 @@ def card_form(card: Mapping[str, Any]) -> bytes:
 
 
 def uncovered(card: Mapping[str, Any], form: bytes) -> list[str]:
-    """The fields of a card that a signature over one of its forms says nothing about."""
+    """Return the fields of a card that a signature over one of its forms does not cover."""
     return list(_missing(_unsigned(card), json.loads(form), ""))
 
 
@@ -91,7 +138,7 @@ def _card_type() -> mi.StructType:
 
 
 def _message(kind: mi.StructType, value: Any, at: str) -> dict[str, Any]:
-    """The fields that the protocol knows and the sender has set, as protobuf has it."""
+    """Return the fields that the protocol defines and the sender has set, as protobuf represents them."""
     if not isinstance(value, Mapping):
         raise NotCanonical(f"{at or 'the card'} is not an object")
     found: dict[str, Any] = {}
@@ -99,7 +146,7 @@ def _message(kind: mi.StructType, value: Any, at: str) -> dict[str, Any]:
         path = f"{at}.{field.encode_name}" if at else field.encode_name
         given = [value[name] for name in {field.encode_name, field.name} if value.get(name) is not None]
         if len(given) > 1:
-            raise NotCanonical(f"{path} is there twice, as {field.encode_name} and as {field.name}")
+            raise NotCanonical(f"{path} occurs twice, as {field.encode_name} and as {field.name}")
         for item in given:
             kept = _value(field.type, item, path)
             if kept or field.required or isinstance(field.type, mi.UnionType):
@@ -127,7 +174,7 @@ def _value(kind: mi.Type, value: Any, at: str) -> Any:
 
 
 def _doubles(value: Any, *, exact: bool) -> Any:
-    """Integers that are too large for some readers become the double that they are, or are nearest to."""
+    """Replace integers that are too large for some readers by doubles: exact ones only, or the nearest."""
     if isinstance(value, Mapping):
         return {key: _doubles(item, exact=exact) for key, item in value.items()}
     if isinstance(value, list):
@@ -139,7 +186,7 @@ def _doubles(value: Any, *, exact: bool) -> Any:
 
 
 def _filled(value: Any) -> Any:
-    """None for what is empty, or has nothing but that in it."""
+    """Return the value without its empty parts; None if nothing is left."""
     if isinstance(value, Mapping):
         return {key: kept for key, item in value.items() if (kept := _filled(item)) is not None} or None
     if isinstance(value, list):
@@ -173,4 +220,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise NotCanonical(f"{name} is no number in JSON")
+    raise NotCanonical(f"{name} is not a number in JSON")

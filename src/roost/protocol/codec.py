@@ -1,5 +1,5 @@
-"""JSON in and out. Input is forgiving where ProtoJSON is (snake_case, null, url-safe base64)
-and exact where it matters: an error names the field."""
+"""JSON decoding and encoding. Input may have the liberties of ProtoJSON (snake_case, null, url-safe base64);
+an error names the field."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from roost.protocol.errors import InvalidParams, ParseError
 T = TypeVar("T")
 
 MAX_DEPTH = 100
-"""Nesting of JSON objects and arrays, the limit that protobuf's own parser has."""
+"""The deepest nesting of JSON objects and arrays; protobuf's own parser has the same limit."""
 
 FEW_BYTES = 32 * 1024
-MOST_HARD = 10_000
+"""Bodies up to this size are not searched for numbers that are slow to parse."""
+MAX_SLOW_NUMBERS = 10_000
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder(decimal_format="number").encode
 
 _SNAKE_KEY = re.compile(rb'"[a-z0-9]+_[a-z0-9_]*"\s*:')
 _MISSING = re.compile(r"missing required field `(\w+)`")
-_HARD = re.compile(rb"[0-9][eE][+-]?[0-9]{3}")
+_SLOW_NUMBER = re.compile(rb"[0-9][eE][+-]?[0-9]{3}")
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
 _NO_MARK = bytes(set(range(256)) - set(b'"[{]}'))
 _STEP = bytes.maketrans(b"[{]}", b"\2\2\0\0")
-_MENDED = (mi.StructType, mi.ListType, mi.DictType, mi.BytesType, mi.IntType, mi.EnumType)
+_NORMALIZED = (mi.StructType, mi.ListType, mi.DictType, mi.BytesType, mi.IntType, mi.EnumType)
 
 
 @cache
@@ -41,20 +42,20 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """The decode function of a type, made once."""
+    """Return the decode function of a type, which is made once."""
     made: Callable[[Any], Callable[[bytes], T]] = _decoder
     return made(kind)
 
 
 def decode(kind: type[T], body: bytes) -> T:
-    """Parse a request body. Raises ParseError for bad JSON and InvalidParams for the rest."""
+    """Parse a request body. Raise ParseError for bad JSON and InvalidParams for anything else."""
     check_cost(body)
     try:
         if _SNAKE_KEY.search(body) is None:
             try:
                 return decoder(kind)(body)
             except msgspec.ValidationError:
-                pass  # perhaps only ProtoJSON's liberties: convert() decides
+                pass  # perhaps it only uses ProtoJSON's liberties: convert() decides
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ParseError(f"Invalid JSON payload: {error}") from None
@@ -72,7 +73,7 @@ def convert(kind: type[T], value: Any, *, strict: bool = True) -> T:
 
 
 def invalid(error: Exception) -> InvalidParams:
-    """The InvalidParams that says what a msgspec error says, with the path of the field."""
+    """Turn a msgspec error into InvalidParams with the path of the field."""
     if isinstance(error, RecursionError):
         return InvalidParams("nesting is too deep")
     what, at, path = str(error).rpartition(" - at `")
@@ -88,7 +89,7 @@ def invalid(error: Exception) -> InvalidParams:
 
 
 def check_cost(body: bytes) -> None:
-    """Refuse JSON that takes longer to parse than its size lets expect. This costs about as much as parsing it."""
+    """Refuse JSON that takes unusually long to parse for its size. The check costs about as much as parsing."""
     if len(body) > FEW_BYTES:
         _check_numbers(body)
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
@@ -101,22 +102,22 @@ def check_cost(body: bytes) -> None:
 
 
 def _check_numbers(body: bytes) -> None:
-    """A number such as 1e308 takes the parser as long as a kilobyte of others."""
-    if _has_many_hard(body):
+    """Refuse too many numbers such as 1e308: one takes the parser as long as a kilobyte of others."""
+    if _has_many_slow_numbers(body):
         outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-        if _has_many_hard(outside_strings):
-            raise InvalidParams(f"there are more than {MOST_HARD} numbers with exponents of 3 digits", field="body")
+        if _has_many_slow_numbers(outside_strings):
+            raise InvalidParams(f"more than {MAX_SLOW_NUMBERS} numbers have exponents of 3 digits", field="body")
 
 
-def _has_many_hard(text: bytes) -> bool:
-    return next(islice(_HARD.finditer(text), MOST_HARD, None), None) is not None
+def _has_many_slow_numbers(text: bytes) -> bool:
+    return next(islice(_SLOW_NUMBER.finditer(text), MAX_SLOW_NUMBERS, None), None) is not None
 
 
 def _normal(kind: mi.Type, value: Any, at: str) -> Any:
-    """Mend ProtoJSON's liberties, only where the schema has fields: snake_case, nulls, url-safe base64,
-    integers as strings, enums as numbers. `at` is the path, for the error about an enum."""
+    """Undo the liberties of ProtoJSON in the fields of the schema: snake_case, nulls, url-safe base64,
+    integers as strings, enums as numbers. `at` is the path for the error about an enum."""
     if isinstance(kind, mi.UnionType):
-        kind = next((option for option in kind.types if isinstance(option, _MENDED)), kind)
+        kind = next((option for option in kind.types if isinstance(option, _NORMALIZED)), kind)
     if isinstance(kind, mi.StructType) and isinstance(value, dict):
         return _normal_struct(kind, value, at)
     if isinstance(kind, mi.ListType) and isinstance(value, list):
@@ -163,7 +164,7 @@ def _integer(value: Any) -> Any:
 
 
 def _enum_value(names: list[str], value: Any, at: str) -> Any:
-    """Enums are declared in the order of their numbers."""
+    """Return the name of an enum's value. Enums are declared in the order of their numbers."""
     if type(value) is int and 0 <= value < len(names):
         return names[value]
     if isinstance(value, (str, int, float)) and value not in names:

@@ -1,7 +1,7 @@
-"""What a journal holds: entries, their hash chain, and the internal records among them.
+"""The entries of a journal, their hash chain, and the records in internal entries.
 
-Wire entries (status, artifact) are StreamResponse bytes with a seq of their own. Internal
-entries hang off the seq before them, numbered by `sub`, and are shown to nobody.
+Wire entries (status, artifact) are StreamResponse bytes with a seq of their own. Internal entries have the seq of the
+wire entry before them and are numbered by `sub`; no client sees them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class Entry(NamedTuple):
     time: int
     """Microseconds since 1970, UTC."""
     ordinal: int
-    """How many emissions the agent had made, this one included."""
+    """How many emissions the agent had made, including this one."""
     chain: bytes
+    """The hash chain after this entry: see `link`."""
 
 
 class Received(Struct, omit_defaults=True):
-    """MESSAGE: what a client sent, as the agent will see it on every run."""
+    """The record of a MESSAGE entry: what a client sent, as the agent sees it on every run."""
 
     message: Message
     metadata: JSONObject | None = None
@@ -45,7 +46,7 @@ class Received(Struct, omit_defaults=True):
 
 
 class StepFailure(Struct):
-    """The exception that a step raised, as far as it can be told in JSON."""
+    """The exception that a step raised, as far as JSON can represent it."""
 
     module: str
     name: str
@@ -54,7 +55,7 @@ class StepFailure(Struct):
 
 
 class StepRecord(Struct, omit_defaults=True):
-    """STEP: what a named step came to."""
+    """The record of a STEP entry: the result or the failure of a named step."""
 
     name: str
     occurrence: int
@@ -63,12 +64,12 @@ class StepRecord(Struct, omit_defaults=True):
 
 
 class AttemptRecord(Struct):
-    """ATTEMPT: the agent is called again after its worker died."""
+    """The record of an ATTEMPT entry: the agent is called again after its worker died."""
 
     number: int
     worker: str
 
 
 def link(chain: bytes, seq: int, sub: int, kind: str, data: bytes, time: int, ordinal: int) -> bytes:
-    """The chain after this entry: SHA-256 over the chain before it and all that the entry says."""
+    """Return the chain after an entry: SHA-256 over the chain before it and all fields of the entry."""
     return sha256(b"%b%b %d %d %d %d\n%b" % (chain, kind.encode(), seq, sub, time, ordinal, data)).digest()

@@ -1,4 +1,4 @@
-"""The error tree. Each error knows its form on every binding; doors only write it down.
+"""The error tree. Each error knows its form on every binding; doors only encode it.
 
 A2AError
 ├── TaskNotFound, TaskNotCancelable, PushNotificationNotSupported, UnsupportedOperation,
@@ -28,7 +28,7 @@ class A2AError(Exception):
     title: ClassVar[str]
     domain: ClassVar[str] = DOMAIN
     rpc_http: ClassVar[int] = 200
-    """HTTP status of the JSON-RPC answer; not 200 where the call never reached a method."""
+    """The HTTP status of the JSON-RPC response; not 200 where the call did not reach a method."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class A2AError(Exception):
         super().__init__(self.message)
 
     def details(self) -> list[dict[str, Any]]:
-        """ProtoJSON `Any` objects for `error.details` and `error.data`."""
+        """Return ProtoJSON `Any` objects for `error.details` and `error.data`."""
         info: dict[str, Any] = {
             "@type": "type.googleapis.com/google.rpc.ErrorInfo",
             "reason": self.reason,
@@ -137,7 +137,7 @@ class InternalError(A2AError):
 
 
 class RoostError(A2AError):
-    """Not of the A2A specification: JSON-RPC codes from -32020 on."""
+    """An error that is not in the A2A specification. The JSON-RPC codes begin at -32020."""
 
     domain = HOST_DOMAIN
 
@@ -163,7 +163,7 @@ class Forbidden(RoostError):
 
 
 class Unauthenticated(RoostError):
-    """`challenges` are for WWW-Authenticate."""
+    """The caller has to present a valid credential. `challenges` are for the WWW-Authenticate header."""
 
     code, http, grpc, reason, rpc_http = -32025, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 401
     title = "A credential is needed"
@@ -189,7 +189,7 @@ class Unavailable(RoostError):
 
 
 class Moved(Unavailable):
-    """Another process writes the task now; what was asked of it can be asked again."""
+    """Another process is the writer of the task now; the caller can repeat the request."""
 
     code, reason = -32031, "TASK_MOVED"
     title = "The task moved to another writer; try again"
@@ -199,7 +199,7 @@ class Moved(Unavailable):
 
 
 class IdempotencyKeyReused(RoostError):
-    """Of idempotency/v1 (contracts of agentic-sandbox)."""
+    """The error of the extension idempotency/v1 (contracts of agentic-sandbox)."""
 
     code, http, grpc = -32422, 422, "FAILED_PRECONDITION"
     reason = "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_PAYLOAD"

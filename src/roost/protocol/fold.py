@@ -1,4 +1,4 @@
-"""A Task is a fold over its entries."""
+"""The fold: a Task is computed from its entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from roost.protocol.types import (
 
 
 def new_task(task_id: str, context_id: str) -> Task:
-    """The task before its first entry."""
+    """Return the task before its first entry."""
     return Task(id=task_id, context_id=context_id, status=TaskStatus(state=TaskState.UNSPECIFIED))
 
 
@@ -62,7 +62,7 @@ def apply_artifact(task: Task, event: TaskArtifactUpdateEvent) -> None:
 
 
 def apply_part(task: Task, artifact_id: str, part: Part) -> None:
-    """The same as an artifact event that appends this one part to an artifact that exists."""
+    """Append one part to an artifact that exists, as an artifact event with `append` would."""
     for artifact in task.artifacts:
         if artifact.artifact_id == artifact_id:
             artifact.parts.append(part)
@@ -77,7 +77,7 @@ def apply_message(task: Task, received: Received) -> None:
 
 
 def _own(artifact: Artifact) -> Artifact:
-    """A copy whose list of parts may grow without changing the event it came from."""
+    """Return a copy whose list of parts can grow without changing the event."""
     return replace(artifact, parts=list(artifact.parts))
 
 
@@ -94,9 +94,9 @@ def _extend(artifact: Artifact, update: Artifact) -> None:
 
 
 def _keep_question(task: Task) -> None:
-    """A question that a task paused on moves into the history when the task goes on.
+    """Move the question that a task paused on into the history when the task continues.
 
-    Progress messages of a working task do not: they would fill it with one line a step.
+    The progress messages of a working task stay out: they would add a line for every step.
     """
     question: Message | None = task.status.message
     if question is not None and task.status.state in PAUSED:

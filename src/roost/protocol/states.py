@@ -1,4 +1,4 @@
-"""The life of a task: which states end it, which pause it, which may follow which."""
+"""The states of a task: which end it, which pause it, and which may follow which."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACTIVE = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 
 def may_follow(current: TaskState | None, following: TaskState) -> bool:
-    """Nothing leaves a terminal state, nothing returns to SUBMITTED, a task begins SUBMITTED."""
+    """Whether a task may change its state. It begins SUBMITTED, never returns there, and stays in a terminal state."""
     if current is None:
         return following is TaskState.SUBMITTED
     if current in TERMINAL:

@@ -21,7 +21,7 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Wire(Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of everything that crosses the wire."""
+    """The base class of every object on the wire."""
 
 
 # Tasks and messages
@@ -81,7 +81,7 @@ class Message(Wire):
 
     @property
     def text(self) -> str:
-        """The text parts, joined by newlines."""
+        """Return the text parts, joined by newlines."""
         return "\n".join([part.text for part in self.parts if part.text is not UNSET])
 
 
@@ -121,7 +121,7 @@ class TaskArtifactUpdateEvent(Wire):
     context_id: NonEmpty
     artifact: Artifact
     append: bool | UnsetType = UNSET
-    """Unset means false; we always say it, because clients were seen to read absence as true."""
+    """Unset means false; the host always writes it, because some clients read its absence as true."""
     last_chunk: bool = False
     metadata: JSONObject | None = None
 
@@ -229,7 +229,7 @@ class DeviceCodeOAuthFlow(Wire):
 
 
 class OAuthFlows(Wire):
-    """At most one is set."""
+    """At most one field is set."""
 
     authorization_code: AuthorizationCodeOAuthFlow | None = None
     client_credentials: ClientCredentialsOAuthFlow | None = None
@@ -254,7 +254,7 @@ class MutualTlsSecurityScheme(Wire):
 
 
 class SecurityScheme(Wire):
-    """At most one is set."""
+    """At most one field is set."""
 
     api_key_security_scheme: APIKeySecurityScheme | None = None
     http_auth_security_scheme: HTTPAuthSecurityScheme | None = None
@@ -332,7 +332,7 @@ class ListTasksRequest(Wire):
 
 
 class ListTasksResponse(Wire, omit_defaults=False):
-    """All four are required: always written, and nothing where ProtoJSON left them out."""
+    """All four fields are required, so they are always written; on input they have ProtoJSON's defaults."""
 
     tasks: list[Task] = []
     next_page_token: str = ""
@@ -380,14 +380,14 @@ class GetExtendedAgentCardRequest(Wire):
 
 
 class SendMessageResponse(Wire):
-    """Exactly one is set."""
+    """Exactly one field is set."""
 
     task: Task | None = None
     message: Message | None = None
 
 
 class StreamResponse(Wire):
-    """Exactly one is set."""
+    """Exactly one field is set."""
 
     task: Task | None = None
     message: Message | None = None

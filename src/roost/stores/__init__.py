@@ -1,1 +1,1 @@
-"""Where journals are kept. Each store is behind engine/ports and passes one conformance suite."""
+"""The stores: SQLite, PostgreSQL and memory. Each implements engine/ports and passes one conformance suite."""

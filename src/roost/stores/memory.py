@@ -1,4 +1,4 @@
-"""A journal that ends with the process: for tests and `roost serve --memory`."""
+"""A journal in memory, which ends with the process: for tests and `roost serve --memory`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from roost.engine.ports import (
     UsageDelta,
 )
 from roost.engine.stats import size_of, summed
+from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
 from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState
@@ -57,7 +58,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         super().__init__()
         self.rows: dict[str, _Row] = {}
         self.reserved: dict[bytes, tuple[Reserved, float]] = {}
-        """With the time when it runs out."""
+        """Reservations with the time when each expires, in seconds since 1970."""
         self.pushes: dict[tuple[str, str], Push] = {}
         self.dead: list[DeadLetter] = []
         self.tombstones: dict[str, Tombstone] = {}
@@ -94,14 +95,14 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             row.snapshot = append.snapshot
         if append.reserve is not None and taken is None:
             reserved = Reserved(append.task_id, append.entries[-1].seq, append.reserve.fingerprint)
-            self.reserved.pop(append.reserve.key, None)  # what replaces one that ran out is the newest
+            self.reserved.pop(append.reserve.key, None)  # one that replaces an expired one is the newest
             self.reserved[append.reserve.key] = (reserved, time.time() + append.reserve.ttl_s)
         if append.push is not None and not again:
             self._put(append.push, row.head.worker)
         if append.goes_on and not again:
             for key, push in self.pushes.items():
                 if key[0] == append.task_id and push.due is None and not push.paused:
-                    self.pushes[key] = push._replace(due=_now_ms(), holder=row.head.worker)
+                    self.pushes[key] = push._replace(due=now_ms(), holder=row.head.worker)
         return None
 
     async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
@@ -207,12 +208,12 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         self.reserved = dict(kept[max(0, len(kept) - most) :])
         return before - len(self.reserved)
 
-    # Cursors
+    # Push configs
 
     def _put(self, config: PushConfig, worker: str | None) -> None:
         row = self.rows[config.task_id]
         self.pushes[config.task_id, config.id] = Push(
-            config, row.new.scope.agent, _now_ms(), worker, _now_ms(), 0, 0, False, ""
+            config, row.new.scope.agent, now_ms(), worker, now_ms(), 0, 0, False, ""
         )
 
     async def put_push(self, config: PushConfig, worker: str) -> bool:
@@ -233,7 +234,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         return self.pushes.pop((task_id, config_id), None) is not None
 
     async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
-        now = _now_ms()
+        now = now_ms()
         due = [
             (push.due, key)
             for key, push in self.pushes.items()
@@ -252,9 +253,9 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         push = self.pushes.get(key)
         if push is None or push.holder != worker:
             return False
-        due = None if move.delay_s is None else _now_ms() + round(move.delay_s * 1000)
+        due = None if move.delay_s is None else now_ms() + round(move.delay_s * 1000)
         if due is None and not move.paused and self.rows[move.task_id].entries[-1].seq > move.cursor:
-            due = _now_ms()
+            due = now_ms()
         self.pushes[key] = push._replace(
             config=push.config._replace(cursor=move.cursor),
             holder=worker if move.keep else None,
@@ -287,7 +288,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             self.pushes[key] = push._replace(
                 config=push.config._replace(cursor=cursor),
                 holder=None,
-                due=_now_ms(),
+                due=now_ms(),
                 attempts=0,
                 buried=0,
                 paused=False,
@@ -306,30 +307,30 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         return sorted({row.new.scope.agent for row in self.rows.values()})
 
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
-        calling = {key[0] for key, push in self.pushes.items() if push.due is not None}
-        over = [
+        delivering = {key[0] for key, push in self.pushes.items() if push.due is not None}
+        ended = [
             row
             for row in self.rows.values()
-            if row.new.scope.agent == agent and row.head.state in TERMINAL and row.new.id not in calling
+            if row.new.scope.agent == agent and row.head.state in TERMINAL and row.new.id not in delivering
         ]
-        over.sort(key=lambda row: (row.head.status_time, row.new.id))
-        spare = len(over) - keep if keep is not None else 0
-        gone = [
+        ended.sort(key=lambda row: (row.head.status_time, row.new.id))
+        excess = len(ended) - keep if keep is not None else 0
+        pruned = [
             row
-            for index, row in enumerate(over)
-            if index < spare or (before_ms is not None and row.head.status_time < before_ms)
+            for index, row in enumerate(ended)
+            if index < excess or (before_ms is not None and row.head.status_time < before_ms)
         ][:limit]
-        for row in gone:
+        for row in pruned:
             last = row.entries[-1]
             self.tombstones[row.new.id] = Tombstone(
-                row.new.id, row.new.scope, row.head.state, row.head.status_time, last.seq, last.chain, _now_ms()
+                row.new.id, row.new.scope, row.head.state, row.head.status_time, last.seq, last.chain, now_ms()
             )
             del self.rows[row.new.id]
             self.pushes = {key: push for key, push in self.pushes.items() if key[0] != row.new.id}
             self.dead = [letter for letter in self.dead if letter.task_id != row.new.id]
-        went = summed(UsageDelta(*row.new.scope, 1, row.size) for row in gone)
-        await self.add_usage([usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in went])
-        return went
+        deleted = summed(UsageDelta(*row.new.scope, 1, row.size) for row in pruned)
+        await self.add_usage([usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in deleted])
+        return deleted
 
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
         return self.tombstones.get(task_id)
@@ -339,7 +340,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         return [(row.new, row.entries[-1]) for row in found[:limit]]
 
     async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
-        return sorted(stone for stone in self.tombstones.values() if stone.task_id > after)[:limit]
+        return sorted(tombstone for tombstone in self.tombstones.values() if tombstone.task_id > after)[:limit]
 
     async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:
         for tenant, owner, agent, tasks, size in deltas:
@@ -371,14 +372,10 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
 
 
 def _is_done(row: _Row, append: Append) -> bool:
-    """It raised the fence itself, in an earlier try whose answer was lost."""
+    """Whether an earlier try, whose reply was lost, has committed the append and raised the fence itself."""
     if append.head is None or not append.entries or append.head.fence != row.head.fence:
         return False
     return append.entries[-1] in row.entries[-len(append.entries) :]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _stored(row: _Row, artifacts: bool = True) -> Stored:

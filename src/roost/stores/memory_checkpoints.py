@@ -1,4 +1,4 @@
-"""Checkpoints that end with the process."""
+"""Checkpoints in memory."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class MemoryCheckpoints(ABC):
             return None
         self.making = True
         try:
-            heads = [leaf_of(*headed) for headed in await self.scan_tasks("", ALL)]
+            heads = [leaf_of(task, last) for task, last in await self.scan_tasks("", ALL)]
             moved = [leaf for leaf in heads if self._known(leaf)[:3] != leaf[:3]]
-            stones = [leaf_of_tombstone(stone) for stone in await self.scan_tombstones("", ALL)]
-            moved += [leaf for leaf in stones if self._known(leaf).chain != leaf.chain]
+            pruned = [leaf_of_tombstone(tombstone) for tombstone in await self.scan_tombstones("", ALL)]
+            moved += [leaf for leaf in pruned if self._known(leaf).chain != leaf.chain]
             moved.sort()
             made = await seal(last, _each(moved))
         finally:

@@ -1,4 +1,4 @@
-"""Tokens, signing keys and the audit log that end with the process."""
+"""Tokens, signing keys and the audit log in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MemoryIdentities:
         super().__init__()
         self.version = 0
         self.tokens: dict[str, tuple[int, Token]] = {}
-        """With the version that changed it last; the keys too."""
+        """Tokens by id, each with the version of its last change; `keys` has them too."""
         self.keys: dict[tuple[str, str], tuple[int, SigningKey]] = {}
         self.audit: deque[NumberedAudit] = deque()
         self.audited = 0

@@ -1,8 +1,8 @@
 """The journal in PostgreSQL, for several hosts at once.
 
-One call of a function commits a group (postgres_commit.py), on one of two connections; reads and everything
-else have connections of their own (postgres_pool.py), and so has the lease. Sessions keep prepared statements:
-behind pgbouncer only its session pooling will do.
+One call of a function commits a group (postgres_commit.py), on one of two connections. Reads and everything else have
+connections of their own (postgres_pool.py), and so does the lease. Sessions keep prepared statements, so pgbouncer
+works only with session pooling.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import Sequence
 
 from roost.engine.ports import Append, OutcomeUnknown, Refusal, Scope, StoreUnavailable
-from roost.stores.postgres_accounts import Accounts
-from roost.stores.postgres_checkpoints import KeptCheckpoints
+from roost.stores.postgres_accounts import PostgresAccounts
+from roost.stores.postgres_checkpoints import PostgresCheckpoints
 from roost.stores.postgres_commit import COMMIT, arguments, digest, refusals
-from roost.stores.postgres_identities import TokensAndKeys
-from roost.stores.postgres_leases import WorkerLeases
+from roost.stores.postgres_identities import PostgresIdentities
+from roost.stores.postgres_leases import PostgresLeases
 from roost.stores.postgres_pool import CALL_S, TRIES, DatabaseTarget, Pool, back_off
-from roost.stores.postgres_pushes import PushCursors
-from roost.stores.postgres_reads import Reads
-from roost.stores.postgres_records import KeptRecords
+from roost.stores.postgres_pushes import PostgresPushes
+from roost.stores.postgres_reads import PostgresReads
+from roost.stores.postgres_records import PostgresRecords
 from roost.stores.postgres_rows import to_text
 from roost.stores.postgres_schema import migrate
 
@@ -27,14 +27,22 @@ COMMITTING = 2
 READING = 4
 KNOWN_SCOPES = 10_000
 MIGRATE_S = 600.0
-"""Another host may be at it, with a large database."""
+"""Seconds for a migration, which may have to wait until another host has migrated a large database."""
 
 FIND_SCOPE = "SELECT id FROM scopes WHERE digest = $1"
 ADD_SCOPE = "INSERT INTO scopes (digest, tenant, owner, agent) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
 PROBE = "UPDATE meta SET value = value + 1 WHERE key = 'probes' RETURNING true"
 
 
-class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, KeptCheckpoints, Accounts, TokensAndKeys):
+class PostgresStore(
+    PostgresReads,
+    PostgresLeases,
+    PostgresPushes,
+    PostgresRecords,
+    PostgresCheckpoints,
+    PostgresAccounts,
+    PostgresIdentities,
+):
     name = "postgresql"
     shared = True
 
@@ -47,7 +55,7 @@ class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, KeptCheckpoin
             COMMITTING,
             enable_hashjoin="off",
             enable_mergejoin="off",
-            plan_cache_mode="force_generic_plan",  # or else the first calls of each connection are planned one by one
+            plan_cache_mode="force_generic_plan",  # otherwise the first calls of a connection are planned one by one
         )
         self.pool = Pool(self.target, READING)
         self.lease = Pool(self.target, 1)
@@ -58,7 +66,7 @@ class PostgresStore(Reads, WorkerLeases, PushCursors, KeptRecords, KeptCheckpoin
         try:
             encoding = await connection.fetchval("SHOW server_encoding")
             if encoding != "UTF8":
-                raise StoreUnavailable(f"{self.location} has the encoding {encoding}, and Roost needs one with UTF8")
+                raise StoreUnavailable(f"{self.location} has the encoding {encoding}: Roost needs a database with UTF8")
             await migrate(connection)
         except self.target.failures as error:
             raise self.target.unavailable(error) from error

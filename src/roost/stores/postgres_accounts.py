@@ -1,4 +1,4 @@
-"""The accounts of what PostgreSQL keeps for tenants, owners and agents."""
+"""The accounts of what PostgreSQL stores for tenants, owners and agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import from_text, to_text
 
 SIZE = "octet_length(entries) + coalesce(octet_length(body), 0) + coalesce(octet_length(artifacts), 0)"
-"""Bytes of a segment, as the accounts count them."""
+"""The bytes of a segment, as the accounts count them."""
 ADD_TO_KEPT = """
     INSERT INTO kept AS k (digest, party, name, tasks, size)
     SELECT account(a.party, a.name) AS digest, a.party, a.name, sum(d.tasks), sum(d.size)
@@ -20,12 +20,12 @@ ADD_TO_KEPT = """
     ON CONFLICT (digest) DO UPDATE
     SET tasks = k.tasks + EXCLUDED.tasks, size = k.size + EXCLUDED.size
 """
-"""Adds `deltas` (tenant, owner, agent, tasks, size) to the accounts, which are locked in one order by everyone."""
+"""Adds `deltas` (tenant, owner, agent, tasks, size) to the accounts, which everyone locks in the same order."""
 
 ACCOUNTS = (
-    # Takes the place of `usage`, which stays for older releases. They count otherwise, so it begins anew.
+    # It replaces `usage`, which stays for older releases. They count differently, so this is computed anew.
     """CREATE TABLE kept (
-        digest bytea PRIMARY KEY, -- of the two together, which may be longer than an index takes
+        digest bytea PRIMARY KEY, -- of party and name, which together may be too long for an index
         party text COLLATE "C" NOT NULL,
         name text COLLATE "C" NOT NULL,
         tasks bigint NOT NULL,
@@ -61,7 +61,7 @@ STORED_BYTES = """
 """
 
 
-class Accounts:
+class PostgresAccounts:
     pool: Pool
 
     async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:

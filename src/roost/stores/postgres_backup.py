@@ -1,6 +1,6 @@
-"""A backup of the PostgreSQL journal: every table as of one moment, in one file, while hosts go on writing.
+"""Backups of the PostgreSQL journal: every table at one moment, in one file, while hosts continue to write.
 
-A zip with `backup.json` (what it is) and each table in PostgreSQL's own binary COPY form.
+A backup is a zip file with `backup.json`, which describes it, and each table in PostgreSQL's binary COPY format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TABLES = (
     "checkpoints",
     "leaves",
 )
-"""All that is kept. Leases and what hosts told each other are not: after a restore no worker is alive."""
+"""The tables in a backup. Leases and shared figures are left out, because no worker is alive after a restore."""
 NUMBERED = {"scopes": "id", "pushes": "number", "dead_letters": "number"}
 COUNT_ON = """
     UPDATE meta
@@ -46,7 +46,7 @@ COUNT_ON = """
     END
     WHERE key IN ('audit', 'identities')
 """
-"""What is made after a restore comes after what was restored."""
+"""Sets the counters after a restore, so that new rows get higher numbers than the restored ones."""
 COPY_S = 24 * 3600.0
 
 
@@ -55,15 +55,15 @@ class About(Struct):
     schema: int = VERSION
     readable: int = VERSION
     tables: dict[str, int] = {}
-    """Rows of each."""
+    """The number of rows of each table."""
 
 
 class NoBackup(Exception):
-    """The file cannot be restored, or not there; the message says why."""
+    """The backup cannot be restored; the message says why."""
 
 
 def back_up(url: str, file: Path) -> dict[str, int]:
-    """Write the backup; the rows of each table. The file is there when it is whole, and not before."""
+    """Write the backup and return the number of rows of each table. The file appears only when it is complete."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as out:
@@ -104,7 +104,7 @@ async def _write(connection: Any, out: Any) -> About:
 
 
 class _Sink:
-    """What asyncpg writes to: a coroutine function."""
+    """The coroutine function to which asyncpg writes."""
 
     def __init__(self, member: Any) -> None:
         self.member = member
@@ -114,7 +114,7 @@ class _Sink:
 
 
 def restore(url: str, file: Path) -> dict[str, int]:
-    """Put the backup into a database that has no journal yet; all of it or nothing."""
+    """Restore the backup into a database without tasks, all of it or nothing."""
     about = _about(file)
     asyncio.run(_put(url, file))
     return about.tables
@@ -128,7 +128,7 @@ async def _put(url: str, file: Path) -> None:
             await migrate(connection)
             await connection.execute("LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE")
             if await connection.fetchval("SELECT EXISTS (SELECT FROM tasks)"):
-                raise NoBackup(f"{target.location} has tasks already: restore into an empty database")
+                raise NoBackup(f"{target.location} already has tasks: restore into an empty database")
             for table in TABLES:
                 await connection.execute(f"DELETE FROM {table}")
             with zipfile.ZipFile(file) as archive:
@@ -150,20 +150,21 @@ async def _put(url: str, file: Path) -> None:
 
 
 def _about(file: Path) -> About:
-    """Check every byte of the file before anything is touched."""
+    """Check every byte of the file before anything is changed."""
     try:
         with zipfile.ZipFile(file) as archive:
             broken = archive.testzip()
             about = msgspec.json.decode(archive.read("backup.json"), type=About)
             missing = {f"{table}.copy" for table in TABLES} - set(archive.namelist())
     except FileNotFoundError:
-        raise NoBackup(f"there is no {file}") from None
+        raise NoBackup(f"{file} does not exist") from None
     except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError, OSError) as error:
-        raise NoBackup(f"{file} is no backup of a PostgreSQL journal: {error}") from error
+        raise NoBackup(f"{file} is not a backup of a PostgreSQL journal: {error}") from error
     if broken or missing:
         raise NoBackup(f"{file} is damaged: {broken or ', '.join(sorted(missing))}")
     if about.schema != VERSION:
         raise NoBackup(
-            f"{file} has schema {about.schema}, this release of Roost restores {VERSION}: use the release that made it"
+            f"{file} has schema {about.schema}, but this release of Roost restores schema {VERSION}:"
+            " use the release that made it"
         )
     return about

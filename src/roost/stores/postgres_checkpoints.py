@@ -1,6 +1,6 @@
 """Checkpoints and their leaves in PostgreSQL.
 
-One is made in one transaction, by one host at a time: an advisory lock says which. It holds up nobody who commits.
+A checkpoint is made in one transaction, by the host that holds an advisory lock. Commits do not wait for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from roost.stores.postgres_rows import decode_segment, from_text, to_text
 from roost.stores.sqlite_schema import STATE_OF
 
 LOCK = 0x726F6F7375
-"""The advisory lock of whoever makes one."""
+"""The advisory lock of the host that makes a checkpoint."""
 PAGE = 2_000
 """Tasks that are compared with one statement."""
 
@@ -50,7 +50,7 @@ _TASK = """
         LIMIT 1
     ) s
 """
-_STONE = """
+_TOMBSTONE = """
     SELECT t.task_id, c.tenant, c.owner, c.agent, t.state, t.status_time, t.seq, t.chain, t.pruned
     FROM tombstones t
     JOIN scopes c ON c.id = t.scope
@@ -68,11 +68,11 @@ MOVED_TASKS = f"""
     WHERE t.id > $1 AND t.id <= $2 AND (l.seq IS DISTINCT FROM s.last_seq OR l.sub IS DISTINCT FROM s.last_sub)
 """
 MOVED_TOMBSTONES = f"""
-    {_STONE} {_LATEST.format(id="task_id")}
+    {_TOMBSTONE} {_LATEST.format(id="task_id")}
     WHERE t.task_id > $1 AND t.task_id <= $2 AND l.chain IS DISTINCT FROM t.chain
 """
 SCAN_TASKS = f"{_TASK} WHERE t.id > $1 ORDER BY t.id LIMIT $2"
-SCAN_TOMBSTONES = f"{_STONE} WHERE t.task_id > $1 ORDER BY t.task_id LIMIT $2"
+SCAN_TOMBSTONES = f"{_TOMBSTONE} WHERE t.task_id > $1 ORDER BY t.task_id LIMIT $2"
 ADD_LEAVES = """
     INSERT INTO leaves (number, task_id, seq, sub, chain, scope)
     SELECT $1, * FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[])
@@ -101,7 +101,7 @@ WALK_LEAVES = """
 """
 
 
-class KeptCheckpoints:
+class PostgresCheckpoints:
     pool: Pool
 
     async def make_checkpoint(self, seal: Seal, unless_after: int | None = None) -> Checkpoint | None:
@@ -115,7 +115,7 @@ class KeptCheckpoints:
                 if not is_due(last, unless_after):
                     return None
                 number = 1 if last is None else last.number + 1
-                await _lay_down(connection, number)
+                await _write_leaves(connection, number)
                 made = await seal(last, _leaves(connection, number))
                 await connection.execute(ADD, *made)
                 return made
@@ -133,27 +133,27 @@ class KeptCheckpoints:
         return [(row[0], _leaf(row[1:])) for row in rows]
 
     async def scan_tasks(self, after: str, limit: int) -> list[tuple[NewTask, Entry]]:
-        return [_headed(row) for row in await self.pool.rows(SCAN_TASKS, to_text(after), limit)]
+        return [_task_and_last_entry(row) for row in await self.pool.rows(SCAN_TASKS, to_text(after), limit)]
 
     async def scan_tombstones(self, after: str, limit: int) -> list[Tombstone]:
-        return [_stone(row) for row in await self.pool.rows(SCAN_TOMBSTONES, to_text(after), limit)]
+        return [_tombstone(row) for row in await self.pool.rows(SCAN_TOMBSTONES, to_text(after), limit)]
 
     async def read_segments(self, task_id: str, after: tuple[int, int] | None, limit: int) -> list[Segment]:
         seq, sub = (None, None) if after is None else after
         return [_segment(*row) for row in await self.pool.rows(READ_SEGMENTS, to_text(task_id), seq, sub, limit)]
 
 
-async def _lay_down(connection: Any, number: int) -> None:
-    """Tombstones last: a task that is pruned meanwhile is found as one or the other."""
+async def _write_leaves(connection: Any, number: int) -> None:
+    """Write the new leaves, tombstones last: a task that is pruned in the meantime is found as one or the other."""
     after = ""
     while (last := await connection.fetchval(END_OF_TASKS, after)) is not None:
         rows = await connection.fetch(MOVED_TASKS, after, last)
-        await _add(connection, number, [leaf_of(*_headed(row)) for row in rows])
+        await _add(connection, number, [leaf_of(*_task_and_last_entry(row)) for row in rows])
         after = last
     after = ""
     while (last := await connection.fetchval(END_OF_TOMBSTONES, after)) is not None:
         rows = await connection.fetch(MOVED_TOMBSTONES, after, last)
-        await _add(connection, number, [leaf_of_tombstone(_stone(row)) for row in rows])
+        await _add(connection, number, [leaf_of_tombstone(_tombstone(row)) for row in rows])
         after = last
 
 
@@ -175,17 +175,17 @@ def _leaf(row: Any) -> Leaf:
     return Leaf(from_text(row[0]), *row[1:])
 
 
-def _headed(row: Any) -> tuple[NewTask, Entry]:
+def _task_and_last_entry(row: Any) -> tuple[NewTask, Entry]:
     task_id, tenant, owner, agent, context_id = (from_text(text) for text in row[:5])
     return NewTask(task_id, Scope(tenant, owner, agent), context_id, row[5]), decode_segment(row[6])[-1]
 
 
 def _segment(seq: int, sub: int, count: int, internal: int, blob: bytes) -> Segment:
     entries = decode_segment(blob)
-    said = [(entry.seq, entry.sub, len(entries), sum(1 for one in entries if one.sub)) for entry in entries[-1:]]
-    return Segment(seq, sub, said == [(seq, sub, count, internal)], entries)
+    expected = [(entry.seq, entry.sub, len(entries), sum(1 for one in entries if one.sub)) for entry in entries[-1:]]
+    return Segment(seq, sub, expected == [(seq, sub, count, internal)], entries)
 
 
-def _stone(row: Any) -> Tombstone:
+def _tombstone(row: Any) -> Tombstone:
     task_id, tenant, owner, agent = (from_text(text) for text in row[:4])
     return Tombstone(task_id, Scope(tenant, owner, agent), STATE_OF[row[4]], *row[5:])

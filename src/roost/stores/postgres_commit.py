@@ -1,7 +1,7 @@
-"""How a group gets into PostgreSQL: with one call of a function, so one round trip and one flush.
+"""The commit of a group in PostgreSQL: one call of a function, so one round trip and one flush.
 
-Locks are taken in one order by everyone (tasks by id, reservations by key, webhooks by id), so that the groups
-of two hosts wait for each other and never in a circle.
+All hosts take locks in the same order (tasks by id, reservations by key, webhooks by id), so that two groups may wait
+for each other but never deadlock.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from roost.stores.sqlite_schema import CODE_OF, place_of
 
 COMMIT_FUNCTION = """
 CREATE FUNCTION commit_group_1(
-    -- of every append
+    -- for every append
     ids text[], fences bigint[], makes boolean[], raised bigint[],
     seqs bigint[], subs bigint[], counts integer[], internals integer[],
     blobs bytea[], bodies bytea[], artifact_arrays bytea[],
-    -- of those that make a task
+    -- for appends that create a task
     new_ords integer[], new_ids text[], new_scopes integer[], new_agents text[], new_contexts text[],
     new_created bigint[], new_turns boolean[], new_states smallint[], new_times bigint[], new_workers text[],
     new_fences bigint[], new_hidden boolean[], new_places smallint[],
-    -- of the others that move a head
+    -- for other appends that change a head
     head_ords integer[], head_ids text[], head_states smallint[], head_times bigint[], head_workers text[],
     head_fences bigint[], head_hidden boolean[], head_places smallint[],
-    -- of those that reserve
+    -- for appends with a reservation
     key_ords integer[], keys bytea[], key_ids text[], key_seqs bigint[], key_fingerprints text[], key_ttls bigint[],
-    -- of those that bring a webhook
+    -- for appends with a webhook
     push_ords integer[], push_tasks text[], push_ids text[], push_sealed bytea[], push_cursors bigint[],
     push_agents text[], push_workers text[],
-    -- of those whose task goes on
+    -- for appends whose task continues
     on_ords integer[], on_ids text[], on_workers text[]
 ) RETURNS TABLE (refused integer, holder_id text, holder_seq bigint, holder_fingerprint text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
--- Returns those that are refused: the place in the group, and who has the reservation if that is why.
+-- Returns the refused appends: the place in the group, and who has the reservation if that is the reason.
 DECLARE
     stale integer[];
     skip integer[]; -- refused, or done by an earlier try
@@ -57,8 +57,8 @@ BEGIN
             SELECT id, fence FROM tasks WHERE id = ANY (ids) ORDER BY id FOR UPDATE
         ) t ON t.id = a.id
         CROSS JOIN LATERAL (
-            -- It raised the fence itself, in an earlier try whose answer was lost. Another host that raised it as
-            -- high has come to the same place with other entries: their hashes differ, if nothing else does.
+            -- The append raised the fence itself, in an earlier try whose reply was lost. If another host raised it
+            -- to the same value, its entries at that position differ, at least in their hashes.
             SELECT coalesce(a.raised <> a.fence AND a.raised = t.fence, false) AND EXISTS (
                 SELECT FROM segments s
                 WHERE s.task_id = a.id AND s.last_seq = a.seq AND s.last_sub = a.sub AND s.entries = a.entries
@@ -166,7 +166,7 @@ END $$
 """
 
 WIDTHS = (11, 13, 8, 6, 7, 3)
-"""How many arguments there are of each kind."""
+"""The number of arguments in each of the groups above."""
 COMMIT = f"SELECT * FROM commit_group_1({', '.join(f'${number}' for number in range(1, sum(WIDTHS) + 1))})"
 
 Row = tuple[Any, ...]
@@ -177,7 +177,7 @@ def digest(scope: Scope) -> bytes:
 
 
 def arguments(group: Sequence[Append], scopes: dict[Scope, int]) -> list[list[Any]]:
-    """The group as columns. `scopes` knows all of its scopes."""
+    """Turn the group into columns. `scopes` has the number of each scope in it."""
     kinds: list[list[Row]] = [[] for _ in WIDTHS]
     appends, made, heads, keys, pushes, going_on = kinds
     for number, append in enumerate(group, 1):

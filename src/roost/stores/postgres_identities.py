@@ -1,7 +1,7 @@
 """Tokens, signing keys and the audit log in PostgreSQL, and the figures that hosts share.
 
-Whoever changes a token or a key first locks the row of meta that has the version, and holds it until the commit:
-versions are in the order of commits, and of two who would both replace a key the second sees what the first did.
+A change of a token or a key first locks the row of meta that has the version, until the commit. So versions are in the
+order of commits, and if two hosts replace the same key, the second one sees the change of the first.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from roost.identity.ports import Audited, Changes, NumberedAudit, SigningKey, To
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import from_text, to_text
 
-HEARD_MS = 5_000
-"""How long what a host told is worth something."""
+FRESH_MS = 5_000
+"""Milliseconds for which the figures of a host count."""
 FORGET_MS = 60_000
+"""Milliseconds after which the figures of a host are deleted."""
 
 IDENTITIES = (
     """CREATE TABLE tokens (
         id text COLLATE "C" PRIMARY KEY,
-        version bigint NOT NULL, -- what meta's `identities` was raised to by the row's last change
+        version bigint NOT NULL, -- the value of meta's `identities` after the row's last change
         digest bytea NOT NULL UNIQUE,
         name text NOT NULL,
         subject text NOT NULL,
@@ -55,7 +56,8 @@ IDENTITIES = (
         address text NOT NULL
     )""",
     "INSERT INTO meta VALUES ('identities', 0), ('audit', 0)",
-    # What hosts tell each other each second; after a crash of the server they tell it again.
+    # The figures that hosts share each second. They are written again after a crash, so the table is not logged.
+    # `told` is the time at which a host wrote them.
     """CREATE UNLOGGED TABLE figures (
         worker text COLLATE "C" PRIMARY KEY,
         figures bytea NOT NULL,
@@ -70,7 +72,7 @@ VERSION = "SELECT value FROM meta WHERE key = 'identities'"
 NEXT_VERSION = "SELECT value + 1 FROM meta WHERE key = 'identities' FOR UPDATE"
 RAISE_VERSION = "UPDATE meta SET value = $1 WHERE key = 'identities'"
 
-# $1 is the next version, and what they return is what they changed.
+# $1 is the next version; the statements return the rows that they change.
 ADD_TOKEN = f"""
     INSERT INTO tokens (version, {TOKEN})
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -114,7 +116,7 @@ READ_AUDIT = """
 """
 
 SHARE = f"""
-    WITH told AS (
+    WITH written AS (
         INSERT INTO figures AS f (worker, figures, told)
         VALUES ($1, $2, now_ms())
         ON CONFLICT (worker) DO UPDATE
@@ -125,11 +127,11 @@ SHARE = f"""
             SELECT worker FROM figures WHERE worker <> $1 AND told < now_ms() - {FORGET_MS} FOR UPDATE SKIP LOCKED
         )
     )
-    SELECT worker, figures FROM figures WHERE worker <> $1 AND told >= now_ms() - {HEARD_MS}
+    SELECT worker, figures FROM figures WHERE worker <> $1 AND told >= now_ms() - {FRESH_MS}
 """
 
 
-class TokensAndKeys:
+class PostgresIdentities:
     pool: Pool
 
     async def read_identities(self, after: int) -> Changes:
@@ -178,7 +180,7 @@ class TokensAndKeys:
 
 
 async def _read(connection: Any, after: int) -> Changes:
-    """All as of one moment."""
+    """Read tokens and keys at one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         version = await connection.fetchval(VERSION)
         tokens = await connection.fetch(f"SELECT {TOKEN} FROM tokens WHERE version > $1 ORDER BY version, id", after)
@@ -189,7 +191,7 @@ async def _read(connection: Any, after: int) -> Changes:
 
 
 async def _change(connection: Any, sql: str, *args: Any) -> bool:
-    """Whether it changed something; only then is there a new version."""
+    """Run a statement, and raise the version if it changed something; return whether it did."""
     async with connection.transaction():
         version = await connection.fetchval(NEXT_VERSION)
         if not await connection.fetch(sql, version, *args):
@@ -214,10 +216,10 @@ async def _add_key(connection: Any, key: SigningKey, replacing: str | None, unti
 def _token(row: Any) -> Token:
     token_id, digest, name, subject, tenants, scopes, *times = row
     token_id, name, subject = map(from_text, (token_id, name, subject))
-    return Token(token_id, digest, name, subject, _words(tenants), _words(scopes), *times)
+    return Token(token_id, digest, name, subject, _from_texts(tenants), _from_texts(scopes), *times)
 
 
-def _words(texts: list[str]) -> tuple[str, ...]:
+def _from_texts(texts: list[str]) -> tuple[str, ...]:
     return tuple(from_text(text) for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""Who may run a task, by PostgreSQL's clock."""
+"""The leases of workers, by PostgreSQL's clock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from roost.stores.postgres_rows import from_text, to_text
 from roost.stores.sqlite_schema import ACTIVE
 
 FORGET_MS = 3_600_000
-"""How long a lease that ran out is remembered: one that is gone must not begin again under the same name."""
+"""Milliseconds for which an expired lease is kept: a worker whose lease is gone must not begin again."""
 FORGET_EVERY = 600
-"""Renewals."""
+"""The number of renewals after which expired leases are deleted."""
 
 BEGIN = """
     INSERT INTO workers AS w (id, expires)
@@ -27,10 +27,10 @@ FORGET = "DELETE FROM workers WHERE expires < now_ms() - $1"
 
 
 def gone(table: str, column: str, where: str) -> str:
-    """Workers other than $1 that rows name and that have no lease; '' stands for none.
+    """Select the workers other than $1 that are named in rows and have no lease; '' stands for no worker.
 
-    It jumps from name to name in an index. A row that another host takes meanwhile names a worker
-    that is not in this list, so whoever waits for the row leaves it alone.
+    The query skips from name to name in an index. A row that another host takes in the meantime names a worker that
+    is not in this list, so a statement that waits for the row leaves it alone.
     """
     return f"""
         WITH RECURSIVE named (worker) AS (
@@ -79,10 +79,10 @@ MINE = f"SELECT id, fence FROM tasks WHERE place = {ACTIVE} AND worker = $1 ORDE
 ASK_CANCEL = f"UPDATE tasks SET cancel = true WHERE id = $1 AND place = {ACTIVE} AND NOT cancel"
 
 
-class WorkerLeases:
+class PostgresLeases:
     pool: Pool
     lease: Pool
-    """A connection of its own: whatever else goes on, a lease is renewed."""
+    """A connection of its own, so that a lease is renewed however busy the other connections are."""
 
     def __init__(self) -> None:
         self.begun: set[str] = set()
@@ -102,7 +102,7 @@ class WorkerLeases:
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         rows = await self.pool.rows(ADOPT, worker, [to_text(agent) for agent in agents], limit)
-        return [Adopted(from_text(task_id), fence, over) for _, task_id, fence, over in sorted(rows)]
+        return [Adopted(from_text(task_id), fence, handed_over) for _, task_id, fence, handed_over in sorted(rows)]
 
     async def mine(self, worker: str, limit: int) -> list[Adopted]:
         rows = await self.pool.rows(MINE, worker, limit)

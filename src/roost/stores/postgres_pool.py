@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL that heal by themselves, and errors that say what is wrong and no password.
+"""Connections to PostgreSQL that are replaced when they break, and errors that never contain the password.
 
-Every call ends: the server gives up a statement after STATEMENT_S, and after CALL_S the connection
-is taken for dead and replaced, which is what a network that swallows bytes comes to.
+Every call ends: the server cancels a statement after STATEMENT_S, and after CALL_S the connection is considered dead
+and replaced, as it has to be when the network loses packets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONNECT_S = 5.0
 STATEMENT_S = 9.0
 CALL_S = 10.0
 TRIES = 5
-"""Of a transaction that the server ended for the sake of another one."""
+"""How often a transaction is tried that the server aborts in favour of another one."""
 
 SETTINGS = {
     "application_name": "roost",
@@ -36,10 +36,10 @@ SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
 }
-"""What this code relies on, whatever the server's defaults are.
+"""The settings on which this code relies, whatever the server's defaults are.
 
-A plan is kept for as long as a session. One that was made when the tables were empty would read all of them, and
-one with a bitmap collects all that match before a limit counts; every statement here has an index to walk.
+A plan is kept as long as the session. A plan that was made when the tables were empty would read them completely, and
+one with a bitmap collects all matches before the limit applies; every statement here has an index to use.
 """
 
 HOST = re.compile(r"([^:\[\]]*|\[[^\]]*\])(:\d+)?")
@@ -48,11 +48,11 @@ LOST_RACE = ("40001", "40P01")
 
 
 class DriverMissing(Exception):
-    """Roost was installed without the driver that a setting asks for."""
+    """Roost was installed without the driver that a setting needs."""
 
 
 def driver() -> Any:
-    """The module asyncpg, which has no types."""
+    """Import the module asyncpg, which has no types."""
     try:
         return import_module("asyncpg")
     except ModuleNotFoundError:
@@ -60,7 +60,7 @@ def driver() -> Any:
 
 
 class DatabaseTarget:
-    """A database to connect to, and how to speak of it."""
+    """A database to connect to, with its name and errors in words for people."""
 
     def __init__(self, url: str) -> None:
         self.asyncpg = driver()
@@ -77,14 +77,14 @@ class DatabaseTarget:
             self.asyncpg.InternalClientError,
             OSError,
         )
-        """What a call may raise. TimeoutError is an OSError."""
+        """The exceptions of a failed call. TimeoutError is an OSError."""
 
     @staticmethod
     def _invalid() -> StoreUnavailable:
-        return StoreUnavailable("the store's URL has to look like postgresql://user:password@host:5432/database")
+        return StoreUnavailable("the URL of the store must look like postgresql://user:password@host:5432/database")
 
     async def connect(self, command_s: float = CALL_S, **settings: str) -> Any:
-        """An asyncpg connection; StoreUnavailable if there is none to be had."""
+        """Open an asyncpg connection; StoreUnavailable if that fails."""
         try:
             return await self.asyncpg.connect(
                 self.url, timeout=CONNECT_S, command_timeout=command_s, server_settings=SETTINGS | settings
@@ -99,12 +99,12 @@ class DatabaseTarget:
 
     def reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return "no answer in time"
+            return "it did not respond in time"
         text = str(error) or type(error).__name__
         return text.replace(self.password, "***") if self.password else text
 
     def is_settled(self, error: BaseException) -> bool:
-        """Nothing was committed, and the session goes on: the server refused, or our values could not be sent."""
+        """Whether nothing was committed and the session still works: the server refused, or a value was invalid."""
         return getattr(error, "severity_en", None) == "ERROR" or isinstance(error, self.asyncpg.DataError)
 
     @staticmethod
@@ -113,7 +113,7 @@ class DatabaseTarget:
 
 
 class Pool:
-    """Up to `size` connections, made when they are needed. The session's state is never reset: nobody changes it."""
+    """Up to `size` connections, made when they are needed. The state of a session is never changed, nor reset."""
 
     def __init__(self, target: DatabaseTarget, size: int, **settings: str) -> None:
         self.target = target
@@ -123,12 +123,12 @@ class Pool:
         self.closed = False
 
     async def rows(self, sql: str, *args: Any) -> list[Any]:
-        """One statement, a transaction of its own."""
+        """Run one statement in a transaction of its own."""
         found: list[Any] = await self.do(lambda connection: connection.fetch(sql, *args))
         return found
 
     async def do(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Do `work` with a connection, again if it loses a race; StoreUnavailable if it cannot be done."""
+        """Call `work` with a connection, again if it loses a race; StoreUnavailable if it fails."""
         for attempt in range(TRIES):
             try:
                 async with asyncio.timeout(CALL_S), self.lend() as connection:
@@ -141,7 +141,7 @@ class Pool:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
-        """A connection; it is given up if it may be broken, or still busy with what was cancelled."""
+        """Lend a connection. It is closed afterwards if it may be broken, or busy with a cancelled call."""
         async with self.permits:
             connection = await self._take()
             try:
@@ -173,4 +173,4 @@ class Pool:
 
 
 async def back_off(attempt: int) -> None:
-    await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311  # so that the two do not meet again
+    await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311  # so that the two do not collide again

@@ -1,4 +1,4 @@
-"""The webhooks of tasks in PostgreSQL."""
+"""The push configs of tasks in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ RETRY = """
 """
 
 
-class PushCursors:
+class PostgresPushes:
     pool: Pool
 
     async def put_push(self, config: PushConfig, worker: str) -> bool:
@@ -124,8 +124,10 @@ class PushCursors:
         return [number in moved for number in range(1, len(moves) + 1)]
 
     async def list_pushes(self, *, failing: bool, limit: int) -> list[Push]:
-        which = FAILING if failing else "true"
-        rows = await self.pool.rows(f"SELECT {PUSH} FROM pushes p WHERE {which} ORDER BY p.number DESC LIMIT $1", limit)
+        condition = FAILING if failing else "true"
+        rows = await self.pool.rows(
+            f"SELECT {PUSH} FROM pushes p WHERE {condition} ORDER BY p.number DESC LIMIT $1", limit
+        )
         return [push_of(row) for row in rows]
 
     async def list_dead(self, limit: int) -> list[DeadLetter]:

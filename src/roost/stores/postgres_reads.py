@@ -1,4 +1,4 @@
-"""Reading the journal from PostgreSQL."""
+"""Queries that read the journal from PostgreSQL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ READ_OWNED = f"{READ_TASK} AND c.owner = $2"
 
 
 def _segments(task_id: str, seq: str, sub: str, limit: str, counted: str = "count") -> str:
-    """Segments from a position on: as many as hold `limit` entries. The first may hold some that come before it."""
+    """Select segments after a position, until they hold `limit` entries. The first may hold earlier entries too."""
     return f"""
         SELECT entries, last_seq, last_sub
         FROM (
@@ -74,7 +74,7 @@ READ_UPDATES = f"""
 """
 
 
-class Reads:
+class PostgresReads:
     pool: Pool
 
     async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
@@ -117,7 +117,7 @@ class Reads:
 
 
 class _Listing:
-    """A page and the number of all. Each part of it walks one index in order."""
+    """The statement for a page of tasks and their total number. Each part of it uses one index in its order."""
 
     def __init__(self, query: ListQuery) -> None:
         self.args: list[Any] = []
@@ -166,7 +166,7 @@ _ORDER = "ORDER BY status_time DESC, id"
 
 
 def _parts(query: ListQuery) -> list[str]:
-    """Conditions that together are all tasks that may be listed."""
+    """Return conditions that together match all tasks that may be listed."""
     if query.context_id:
         return [f"place <> {UNLISTED} AND NOT hidden"]
     states = STATES if query.state is TaskState.UNSPECIFIED else [CODE_OF[query.state]]

@@ -1,4 +1,4 @@
-"""What PostgreSQL keeps besides the journal: reservations and tombstones."""
+"""Reservations, retention and tombstones in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DROP_RESERVATIONS = """
     RETURNING true
 """
 
-NEWEST_SPARE = f"""
+NEWEST_EXCESS = f"""
     SELECT status_time, id
     FROM tasks
     WHERE agent = $1 AND {OVER}
@@ -35,7 +35,7 @@ NEWEST_SPARE = f"""
     OFFSET $2
     LIMIT 1
 """
-DOOMED = f"""
+FIND_PRUNABLE = f"""
     SELECT t.id, s.entries
     FROM tasks t
     CROSS JOIN LATERAL (
@@ -51,27 +51,27 @@ DOOMED = f"""
     LIMIT $2
     FOR UPDATE OF t SKIP LOCKED
 """
-BURY = f"""
-    WITH doomed AS (
+PRUNE = f"""
+    WITH prunable AS (
         SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS d (id, seq, chain)
-    ), segments_gone AS (
+    ), deleted_segments AS (
         DELETE FROM segments WHERE task_id = ANY ($1::text[]) RETURNING task_id, {SIZE} AS size
-    ), pushes_gone AS (
+    ), deleted_pushes AS (
         DELETE FROM pushes WHERE task_id = ANY ($1::text[])
-    ), letters_gone AS (
+    ), deleted_letters AS (
         DELETE FROM dead_letters WHERE task_id = ANY ($1::text[])
-    ), gone AS (
-        DELETE FROM tasks t USING doomed d WHERE t.id = d.id RETURNING t.id, t.scope, t.state, t.status_time
-    ), buried AS (
+    ), deleted AS (
+        DELETE FROM tasks t USING prunable d WHERE t.id = d.id RETURNING t.id, t.scope, t.state, t.status_time
+    ), new_tombstones AS (
         INSERT INTO tombstones (task_id, scope, state, status_time, seq, chain, pruned)
         SELECT g.id, g.scope, g.state, g.status_time, d.seq, d.chain, now_ms()
-        FROM gone g
-        JOIN doomed d ON d.id = g.id
+        FROM deleted g
+        JOIN prunable d ON d.id = g.id
     ), deltas AS (
         SELECT c.tenant, c.owner, c.agent, -count(*) AS tasks, -coalesce(sum(s.size), 0)::bigint AS size
-        FROM gone g
+        FROM deleted g
         JOIN scopes c ON c.id = g.scope
-        LEFT JOIN (SELECT task_id, sum(size) AS size FROM segments_gone GROUP BY task_id) s ON s.task_id = g.id
+        LEFT JOIN (SELECT task_id, sum(size) AS size FROM deleted_segments GROUP BY task_id) s ON s.task_id = g.id
         GROUP BY c.id
     ), accounted AS ({ADD_TO_KEPT})
     SELECT tenant, owner, agent, -tasks, -size FROM deltas
@@ -83,10 +83,10 @@ READ_TOMBSTONE = """
     WHERE t.task_id = $1
 """
 OLDEST = "SELECT min(created) FROM (SELECT created FROM tasks ORDER BY id LIMIT 1000) found"
-"""Ids are UUIDs in the order of time, so the oldest is among the first: nothing has to be indexed for this."""
+"""Ids are UUIDs in the order of time, so the oldest task is among the first and needs no index of its own."""
 
 
-class KeptRecords:
+class PostgresRecords:
     pool: Pool
 
     async def read_reserved(self, key: bytes) -> Reserved | None:
@@ -128,22 +128,22 @@ async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int |
         if until is None:
             return []
         condition, args = until
-        rows = await connection.fetch(DOOMED.format(until=condition), agent, limit, *args)
+        rows = await connection.fetch(FIND_PRUNABLE.format(until=condition), agent, limit, *args)
         last = [decode_segment(row[1])[-1] for row in rows]
-        went = await connection.fetch(
-            BURY, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
+        deleted = await connection.fetch(
+            PRUNE, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
         )
         return summed(
             UsageDelta(from_text(tenant), from_text(owner), from_text(name), tasks, size)
-            for tenant, owner, name, tasks, size in went
+            for tenant, owner, name, tasks, size in deleted
         )
 
 
 async def _until(
     connection: Any, agent: str, before_ms: int | None, keep: int | None
 ) -> tuple[str, tuple[int] | tuple[int, str]] | None:
-    """Which of an agent's ended tasks have to go: all up to the later of two points in their order."""
-    spare = None if keep is None else await connection.fetchrow(NEWEST_SPARE, agent, keep)
-    if spare is not None and (before_ms is None or spare[0] >= before_ms):
-        return "(t.status_time, t.id) <= ($3, $4)", (spare[0], spare[1])
+    """Return the condition for the ended tasks to prune: all up to the later of two points in their order."""
+    newest = None if keep is None else await connection.fetchrow(NEWEST_EXCESS, agent, keep)
+    if newest is not None and (before_ms is None or newest[0] >= before_ms):
+        return "(t.status_time, t.id) <= ($3, $4)", (newest[0], newest[1])
     return None if before_ms is None else ("t.status_time < $3", (before_ms,))

@@ -1,4 +1,4 @@
-"""What goes into rows of PostgreSQL, and what comes out of them."""
+"""The columns of PostgreSQL's rows, and their conversion from and to the values of the ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.stores.sqlite_schema import STATE_OF
 
 HEAD = "t.state, t.status_time, t.worker, t.fence, t.hidden"
 TASK = f"t.id, c.tenant, c.owner, c.agent, t.context_id, t.created, {HEAD}"
-"""Of tasks t and scopes c."""
+"""Columns of tasks t and scopes c."""
 PUSH = (
     "p.task_id, p.id, p.sealed, p.cursor, p.agent, p.created, p.holder, p.due, p.attempts, p.buried, p.paused, p.error"
 )
@@ -23,12 +23,12 @@ decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
 
 
 def head_of(row: Any) -> TaskHead:
-    """From the columns of HEAD."""
+    """Make a head from the columns of HEAD."""
     return TaskHead(STATE_OF[row[0]], row[1], row[2], row[3], row[4])
 
 
 def stored_of(row: Any) -> Stored:
-    """From the columns of TASK and (last_seq, last_sub, body, artifacts)."""
+    """Make a task from the columns of TASK and (last_seq, last_sub, body, artifacts)."""
     task_id, tenant, owner, agent, context_id = (from_text(text) for text in row[:5])
     new = NewTask(task_id, Scope(tenant, owner, agent), context_id, row[5])
     seq, sub, body, artifacts = row[11:15]
@@ -37,7 +37,7 @@ def stored_of(row: Any) -> Stored:
 
 
 def push_of(row: Any) -> Push:
-    """From the columns of PUSH."""
+    """Make a push config from the columns of PUSH."""
     task_id, config_id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error = row
     config = PushConfig(from_text(task_id), from_text(config_id), sealed, cursor)
     return Push(config, from_text(agent), created, holder, due, attempts, buried, paused, from_text(error))
@@ -48,7 +48,7 @@ def entries_after(blobs: Iterable[bytes], after: tuple[int, int]) -> list[Entry]
 
 
 def to_text(text: str) -> str:
-    """PostgreSQL takes every character but NUL. The order stays that of the characters."""
+    """Escape NUL, the only character that PostgreSQL does not accept. The order of texts stays the same."""
     if "\0" in text or "\1" in text:
         return text.replace("\1", "\1\2").replace("\0", "\1\1")
     return text

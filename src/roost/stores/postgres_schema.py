@@ -1,11 +1,11 @@
-"""The PostgreSQL schema, and how a database gets there.
+"""The PostgreSQL schema, and how a database is migrated to it.
 
-Everything is in the schema `roost`. As in SQLite (docs/adr/0004-sqlite-layout.md) the entries of one commit are
-one row (a segment), and the snapshot that the commit brings is in it. Text is compared byte by byte (COLLATE "C").
+Everything is in the schema `roost`. As in SQLite (docs/adr/0004-sqlite-layout.md) the entries of one commit are one
+row (a segment), which also has the snapshot that came with the commit. Text is compared byte by byte (COLLATE "C").
 Times are milliseconds by the server's clock, except where a column says otherwise.
 
-A migration is a numbered step. Hosts of two releases may be at work while one replaces the other, so a step
-says which releases can go on: a function that an older release calls stays, and a new one gets a new name.
+A migration is a numbered step. Hosts of two releases may run at once while one replaces the other, so a step says
+which releases can continue: a function that an older release calls stays, and a new one gets a new name.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from roost.stores.postgres_identities import IDENTITIES
 from roost.stores.sqlite_schema import ACTIVE, CODE_OF, UNLISTED, NewerSchema
 
 OVER = f"state IN ({', '.join(str(CODE_OF[state]) for state in sorted(TERMINAL, key=CODE_OF.__getitem__))})"
-"""A condition on tasks: they have ended. Queries have to say it in these words to use the index."""
+"""The condition for tasks that have ended. Queries must contain exactly this text to use the index."""
 
 LOCK = 0x726F6F7374
-"""The advisory lock of those who migrate: "roost"."""
+"""The advisory lock for migrations: the bytes "roost"."""
 
 TABLES = (
     """CREATE TABLE scopes (
         id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
-        digest bytea NOT NULL UNIQUE, -- of the three together, which may be longer than an index takes
+        digest bytea NOT NULL UNIQUE, -- of the three names, which together may be too long for an index
         tenant text COLLATE "C" NOT NULL,
         owner text COLLATE "C" NOT NULL,
         agent text COLLATE "C" NOT NULL
@@ -38,22 +38,22 @@ TABLES = (
         scope integer NOT NULL,
         agent text COLLATE "C" NOT NULL,
         context_id text COLLATE "C" NOT NULL,
-        created bigint NOT NULL, -- microseconds, by the clock of the host
+        created bigint NOT NULL, -- microseconds by the clock of the host
         state smallint NOT NULL,
         status_time bigint NOT NULL,
         worker text COLLATE "C",
         fence bigint NOT NULL,
         hidden boolean NOT NULL,
         place smallint NOT NULL,
-        turn boolean NOT NULL, -- it is this task's turn in its context; never of one that is not active
-        cancel boolean NOT NULL DEFAULT false -- word for its worker; never of one that is not active
+        turn boolean NOT NULL, -- it is this task's turn in its context; false unless it is active
+        cancel boolean NOT NULL DEFAULT false -- its worker has to cancel it; false unless it is active
     )""",
     """CREATE TABLE segments (
         task_id text COLLATE "C" NOT NULL,
         last_seq bigint NOT NULL,
         last_sub bigint NOT NULL,
-        count integer NOT NULL, -- of entries
-        internal integer NOT NULL, -- of entries that are
+        count integer NOT NULL, -- number of entries
+        internal integer NOT NULL, -- number of internal entries
         entries bytea NOT NULL,
         body bytea,
         artifacts bytea,
@@ -73,7 +73,7 @@ TABLES = (
         task_id text COLLATE "C" NOT NULL,
         seq bigint NOT NULL,
         fingerprint text NOT NULL,
-        expires bigint NOT NULL -- microseconds: also the order in which they came
+        expires bigint NOT NULL -- microseconds, so that it is also the order in which they were made
     )""",
     "CREATE INDEX reservations_by_age ON reservations (expires)",
     """CREATE TABLE pushes (
@@ -142,7 +142,7 @@ BEFORE_IT = f"""
 
 TAKE_TURN_FUNCTION = f"""
 CREATE FUNCTION take_turn_1(task text) RETURNS text LANGUAGE plpgsql AS $$
--- Those who ask for the turn in one context ask one after another; most are told to wait without that.
+-- The lock serialises requests for the turn in one context; most find an earlier task and return without the lock.
 DECLARE
     mine record;
     before text;
@@ -173,11 +173,11 @@ CREATE FUNCTION move_pushes_1(
     dead_seqs bigint[], dead_attempts integer[], dead_errors text[], dead_times bigint[]
 ) RETURNS SETOF integer LANGUAGE plpgsql AS $$
 #variable_conflict use_column
--- Returns the places in the arrays of those that were moved.
+-- Returns the positions in the arrays of the cursors that were moved.
 DECLARE
     m record;
 BEGIN
-    -- Before a config is laid to rest: whoever makes its task go on has done so, or will see it at rest.
+    -- Before a config comes to rest: a commit that continues its task is done already, or will see the config at rest.
     PERFORM 1
     FROM tasks
     WHERE id IN (
@@ -226,7 +226,7 @@ END $$
 class Step(NamedTuple):
     statements: tuple[str, ...]
     readable: int
-    """The oldest schema whose release can work with a database that has taken this step."""
+    """The oldest schema whose release can work with a database after this step."""
 
 
 STEPS = (
@@ -238,7 +238,7 @@ VERSION = len(STEPS)
 
 
 async def migrate(connection: Any) -> None:
-    """Bring the database to this release's schema; hosts that start together do it one after another."""
+    """Migrate the database to this release's schema; hosts that start at the same time do it one after another."""
     if await _is_ready(connection):
         return
     async with connection.transaction():
@@ -264,7 +264,7 @@ async def _is_ready(connection: Any) -> bool:
 
 
 async def _schema(connection: Any) -> int:
-    """How far the database is migrated; NewerSchema if that is too far for this release."""
+    """Return the schema of the database; NewerSchema if this release cannot use it."""
     found = {row["key"]: row["value"] for row in await connection.fetch("SELECT key, value FROM meta")}
     if found["readable"] > VERSION:
         raise NewerSchema(

@@ -1,7 +1,7 @@
-"""Copies of a SQLite journal: taken while a host writes, put back while none runs.
+"""Backups of a SQLite journal: made while a host writes, restored while no host runs.
 
-A backup is one SQLite file, the journal as of one moment. The secret of the folder, without which
-the secrets of webhooks cannot be read, goes beside it as `<backup>.key` only if that is asked for.
+A backup is one SQLite file, the journal at one moment. The secret of the folder, without which the secrets of webhooks
+cannot be read, is copied to `<backup>.key` only on request.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class BackupError(Exception):
-    """Nothing was backed up, or nothing restored; the message says why."""
+    """Nothing was backed up or restored; the message says why."""
 
 
 def backup_sqlite(folder: Path, target: Path, *, include_secret: bool = False) -> None:
-    """Copy the journal in `folder` to `target`, which is replaced if it is there. A host may run meanwhile."""
+    """Copy the journal in `folder` to `target`, which is replaced if it exists. A host may be running."""
     journal, secret = folder / JOURNAL, folder / SECRET
     if not journal.is_file():
         raise BackupError(f"there is no journal in {folder}")
     if target.resolve().parent == folder.resolve():
-        raise BackupError(f"{target} is in the folder of the journal itself: choose another place")
+        raise BackupError(f"{target} is in the folder of the journal itself: choose another folder")
     if include_secret and not secret.is_file():
         raise BackupError(f"there is no {SECRET} in {folder}")
     with _partial(target) as partial:
@@ -47,7 +47,7 @@ def backup_sqlite(folder: Path, target: Path, *, include_secret: bool = False) -
 
 
 def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
-    """Make a backup the journal in `folder`; one that is there is replaced only with `force`. No host may run."""
+    """Make a backup the journal of `folder`; a journal that exists is replaced only with `force`. No host may run."""
     if not file.is_file():
         raise BackupError(f"there is no backup {file}")
     _check(file, "integrity_check")
@@ -60,9 +60,9 @@ def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
         with _partial(journal) as partial:
             _copy_file(file, partial)
             if journal.exists():
-                _end(journal)
+                _empty_log(journal)
             if key.is_file():
-                _copy_file(key, secret)  # first: a host that found the journal alone would make another
+                _copy_file(key, secret)  # before the journal: a host that found no secret would make a new one
             _put(partial, journal)
     finally:
         os.close(lock)
@@ -70,44 +70,44 @@ def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
 
 def _refuse_to_replace(journal: Path, secret: Path, key: Path) -> None:
     if journal.exists():
-        raise BackupError(f"there is a journal in {journal.parent} already: choose another folder, or --force")
+        raise BackupError(f"{journal.parent} already has a journal: choose another folder, or use --force")
     if key.is_file() and secret.is_file() and key.read_bytes() != secret.read_bytes():
-        raise BackupError(f"{secret} is another secret than that of the backup: choose another folder, or --force")
+        raise BackupError(f"{secret} is not the secret of the backup: choose another folder, or use --force")
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """In one read transaction, so that what is written meanwhile neither shows nor makes it begin anew."""
-    with _told(source), closing(_reading(source)) as reading, closing(sqlite3.connect(target)) as writing:
+    """Copy in one read transaction, so that concurrent writes are neither copied nor make the copy start again."""
+    with _backup_errors(source), closing(_read_only(source)) as reading, closing(sqlite3.connect(target)) as writing:
         reading.execute("BEGIN")
         reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
         reading.backup(writing, pages=STEP_PAGES)
         reading.execute("ROLLBACK")
-        writing.execute("PRAGMA journal_mode = DELETE")  # or else it would have files beside it when it is opened
+        writing.execute("PRAGMA journal_mode = DELETE")  # in WAL mode, opening it would make files beside it
 
 
-def _check(file: Path, how: str) -> None:
-    """A sound journal, of a schema that this release knows, in one file."""
-    beside = file.with_name(f"{file.name}-wal")
-    if beside.exists():
-        raise BackupError(f"{file} is not a backup: a part of it is in {beside.name}")
+def _check(file: Path, pragma: str) -> None:
+    """Check that the file is an undamaged journal of a schema that this release knows, and complete."""
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists():
+        raise BackupError(f"{file} is not a backup: a part of it is in {log.name}")
     try:
-        with _told(file), closing(_reading(file, immutable=True)) as connection:
-            if sqlite_schema.found(connection) == 0:
+        with _backup_errors(file), closing(_read_only(file, immutable=True)) as connection:
+            if sqlite_schema.schema_of(connection) == 0:
                 raise BackupError(f"{file} is not a backup: it is empty")
             [size] = connection.execute(
                 "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
             ).fetchone()
             if size != file.stat().st_size:
                 raise BackupError(f"{file} is damaged: it has {file.stat().st_size} bytes, not {size}")
-            [found] = connection.execute(f"PRAGMA {how}(1)").fetchone()
+            [result] = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
     except NotAJournal as error:
         raise BackupError(f"{file} is not a backup: {error}") from error
-    if found != "ok":
-        raise BackupError(f"{file} is damaged: {found}")
+    if result != "ok":
+        raise BackupError(f"{file} is damaged: {result}")
 
 
-def _end(journal: Path) -> None:
-    """Bring all of a journal into its file. What is left of its log would be taken for the new journal's."""
+def _empty_log(journal: Path) -> None:
+    """Write the log of a journal into its file: SQLite would take a log that is left for the new journal's."""
     log, index = (journal.with_name(f"{journal.name}{end}") for end in ("-wal", "-shm"))
     try:
         with closing(sqlite3.connect(journal)) as connection:
@@ -118,12 +118,12 @@ def _end(journal: Path) -> None:
         log.unlink(missing_ok=True)
         index.unlink(missing_ok=True)
     if log.exists() or index.exists():
-        raise BackupError(f"another program has {journal} open: end it first")
+        raise BackupError(f"another program has {journal} open: stop it first")
 
 
-def _reading(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
-    place = f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
-    return sqlite3.connect(place, uri=True, isolation_level=None)
+def _read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    url = f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
+    return sqlite3.connect(url, uri=True, isolation_level=None)
 
 
 def _key_of(backup: Path) -> Path:
@@ -131,7 +131,8 @@ def _key_of(backup: Path) -> Path:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _backup_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into BackupError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -140,7 +141,7 @@ def _told(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _partial(target: Path) -> Iterator[Path]:
-    """A file beside the target that only we may read; gone at the end, unless it was put in place."""
+    """Make a file beside the target that only this user may read, and delete it at the end unless it was moved."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     os.close(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
     try:
@@ -156,7 +157,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _put(partial: Path, target: Path) -> None:
-    """In its place at once or not at all, also if the power fails."""
+    """Move the file to its place, at once or not at all even if the power fails."""
     _sync(partial)
     partial.replace(target)
     _sync(target.parent)

@@ -1,8 +1,8 @@
-"""Checkpoints and their leaves, as SQL on a connection.
+"""Queries for checkpoints and their leaves.
 
-A checkpoint is found page by page on a reader, and its leaves are laid down in small steps under the next number, so
-that commits wait for none of it. They count once the checkpoint itself is there; what a maker that died has left goes
-first.
+The leaves of a checkpoint are found page by page on a reader, and written in small steps under the next number, so
+that commits do not wait for the whole of it. They count once the checkpoint itself is stored. Leaves that a process
+left behind when it died are deleted first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCK = "checkpoint.lock"
 PAGE = 5_000
 """Tasks that are compared in one read."""
 AT_ONCE = 500
-"""Leaves that are written in one transaction: commits wait for it."""
+"""Leaves that are written in one transaction, for which commits have to wait."""
 
 _LAST = "SELECT rowid FROM segments WHERE task_id = t.id ORDER BY last_seq DESC, last_sub DESC LIMIT 1"
 _TASK = f"""
@@ -33,23 +33,24 @@ _TASK = f"""
     FROM tasks t CROSS JOIN scopes ON scopes.id = t.scope CROSS JOIN segments s ON s.rowid = ({_LAST})
 """
 _LATEST = "(SELECT max(number) FROM leaves WHERE task_id = t.{id})"
-_STONE = "t.task_id, tenant, owner, agent, state, status_time, t.seq, CAST(t.chain AS BLOB), pruned"
+_TOMBSTONE = "t.task_id, tenant, owner, agent, state, status_time, t.seq, CAST(t.chain AS BLOB), pruned"
 _LEAF = "task_id, seq, sub, chain, scope"
 _READ_LEAF = "task_id, seq, sub, CAST(chain AS BLOB), CAST(scope AS BLOB)"
 _CHECKPOINT = "SELECT number, CAST(time AS INTEGER), CAST(statement AS BLOB) FROM checkpoints"
-"""Whoever edited the file may have put in what is no blob."""
+"""The casts are for files that were edited by hand: a column may hold another type than a blob."""
 
 
 class Page(NamedTuple):
-    """Leaves that a page of tasks, or tombstones, calls for, and the last id in it; none after the last page."""
+    """The new leaves of a page of tasks or tombstones."""
 
     leaves: list[Leaf]
     last: str | None
+    """The last id of the page; None after the last page."""
 
 
 @contextmanager
 def only_maker(folder: Path) -> Iterator[None]:
-    """A host and a command beside it must not make one at the same time; whoever dies lets go."""
+    """Hold the lock under which a checkpoint is made, by a host or by a command. It ends with the process."""
     handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -62,7 +63,7 @@ def only_maker(folder: Path) -> Iterator[None]:
 
 
 def moved_tasks(connection: sqlite3.Connection, after: str) -> Page:
-    """Tasks whose head is not that of their last leaf."""
+    """Return new leaves for the tasks whose last entry is not that of their last leaf."""
     last = _end(connection, "id", "tasks", after)
     if last is None:
         return Page([], None)
@@ -71,21 +72,21 @@ def moved_tasks(connection: sqlite3.Connection, after: str) -> Page:
         " WHERE t.id > ? AND t.id <= ? AND (l.seq IS NOT s.last_seq OR l.sub IS NOT s.last_sub) ORDER BY t.id",
         (after, last),
     )
-    return Page([leaf_of(*_headed(row)) for row in rows], last)
+    return Page([leaf_of(*_task_and_last_entry(row)) for row in rows], last)
 
 
 def moved_tombstones(connection: sqlite3.Connection, after: str) -> Page:
-    """Tombstones whose chain is not that of the last leaf."""
+    """Return new leaves for the tombstones whose chain is not that of the last leaf."""
     last = _end(connection, "task_id", "tombstones", after)
     if last is None:
         return Page([], None)
     rows = connection.execute(
-        f"SELECT {_STONE} FROM tombstones t CROSS JOIN scopes ON scopes.id = t.scope"
+        f"SELECT {_TOMBSTONE} FROM tombstones t CROSS JOIN scopes ON scopes.id = t.scope"
         f" LEFT JOIN leaves l ON l.task_id = t.task_id AND l.number = {_LATEST.format(id='task_id')}"
         " WHERE t.task_id > ? AND t.task_id <= ? AND l.chain IS NOT t.chain ORDER BY t.task_id",
         (after, last),
     )
-    return Page([leaf_of_tombstone(_stone(row)) for row in rows], last)
+    return Page([leaf_of_tombstone(_tombstone(row)) for row in rows], last)
 
 
 def _end(connection: sqlite3.Connection, column: str, table: str, after: str) -> str | None:
@@ -126,16 +127,16 @@ def walk_leaves(connection: sqlite3.Connection, after: tuple[str, int], limit: i
 
 def scan_tasks(connection: sqlite3.Connection, after: str, limit: int) -> list[tuple[NewTask, Entry]]:
     rows = connection.execute(f"{_TASK} WHERE t.id > ? ORDER BY t.id LIMIT ?", (after, limit))
-    return [_headed(row) for row in rows]
+    return [_task_and_last_entry(row) for row in rows]
 
 
 def scan_tombstones(connection: sqlite3.Connection, after: str, limit: int) -> list[Tombstone]:
     rows = connection.execute(
-        f"SELECT {_STONE} FROM tombstones t CROSS JOIN scopes ON scopes.id = t.scope"
+        f"SELECT {_TOMBSTONE} FROM tombstones t CROSS JOIN scopes ON scopes.id = t.scope"
         " WHERE t.task_id > ? ORDER BY t.task_id LIMIT ?",
         (after, limit),
     )
-    return [_stone(row) for row in rows]
+    return [_tombstone(row) for row in rows]
 
 
 def read_segments(
@@ -152,12 +153,12 @@ def read_segments(
 
 def _segment(seq: int, sub: int, internal: int, blob: bytes) -> Segment:
     entries = decode_segment(blob)
-    said = [(entry.seq, entry.sub, any(one.sub for one in entries)) for entry in entries[-1:]]
-    return Segment(seq, sub, said == [(seq, sub, internal)], entries)
+    expected = [(entry.seq, entry.sub, any(one.sub for one in entries)) for entry in entries[-1:]]
+    return Segment(seq, sub, expected == [(seq, sub, internal)], entries)
 
 
 def drop_drafts(connection: sqlite3.Connection, number: int, limit: int) -> int:
-    """Leaves of a checkpoint that was never made; how many went."""
+    """Delete leaves of a checkpoint that was never finished, and return how many."""
     ids = [row[0] for row in connection.execute("SELECT task_id FROM leaves WHERE number = ? LIMIT ?", (number, limit))]
     connection.executemany("DELETE FROM leaves WHERE task_id = ? AND number = ?", [(one, number) for one in ids])
     return len(ids)
@@ -174,9 +175,9 @@ def add_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> No
     connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", checkpoint)
 
 
-def _headed(row: tuple[Any, ...]) -> tuple[NewTask, Entry]:
+def _task_and_last_entry(row: tuple[Any, ...]) -> tuple[NewTask, Entry]:
     return NewTask(row[0], Scope(*row[3:6]), row[1], row[2]), decode_segment(row[6])[-1]
 
 
-def _stone(row: tuple[Any, ...]) -> Tombstone:
+def _tombstone(row: tuple[Any, ...]) -> Tombstone:
     return Tombstone(row[0], Scope(*row[1:4]), STATE_OF[row[4]], *row[5:])

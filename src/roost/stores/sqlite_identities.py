@@ -1,6 +1,6 @@
-"""Tokens, signing keys and the audit log, as SQL on a connection.
+"""Queries for tokens, signing keys and the audit log.
 
-Commands write them beside the host, so whatever is here reads the file each time and remembers nothing.
+Commands change them while a host is running, so nothing is cached here: each query reads the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOKEN = "id, digest, name, subject, tenants, scopes, created, expires, revoked" 
 KEY = "agent, kid, alg, public, sealed, created, until, retired"
 VERSION = "SELECT value FROM meta WHERE key = 'identities'"
 
-_decode_words = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_strings = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def read_identities(connection: sqlite3.Connection, after: int) -> Changes:
@@ -36,20 +36,20 @@ def read_identities(connection: sqlite3.Connection, after: int) -> Changes:
 
 
 def add_token(connection: sqlite3.Connection, token: Token) -> bool:
-    tenants, scopes = (msgspec.json.encode(words).decode() for words in (token.tenants, token.scopes))
+    tenants, scopes = (msgspec.json.encode(strings).decode() for strings in (token.tenants, token.scopes))
     done = connection.execute(
         f"INSERT INTO tokens (version, {TOKEN}) VALUES (({VERSION}) + 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (*token[:4], tenants, scopes, *token[6:]),
     )
-    return _raised(connection, done)
+    return _raise_version(connection, done)
 
 
 def revoke_token(connection: sqlite3.Connection, token_id: str, at: int) -> Token | None:
     done = connection.execute(
         f"UPDATE tokens SET revoked = ?, version = ({VERSION}) + 1 WHERE id = ? AND revoked IS NULL", (at, token_id)
     )
-    _raised(connection, done)
+    _raise_version(connection, done)
     row = connection.execute(f"SELECT {TOKEN} FROM tokens WHERE id = ?", (token_id,)).fetchone()
     return None if row is None else _token(row)
 
@@ -68,7 +68,7 @@ def add_key(connection: sqlite3.Connection, key: SigningKey, replacing: str | No
     done = connection.execute(
         f"INSERT INTO signing_keys (version, {KEY}) VALUES (({VERSION}) + 1, ?, ?, ?, ?, ?, ?, NULL, NULL)", key[:6]
     )
-    return _raised(connection, done)
+    return _raise_version(connection, done)
 
 
 def retire_key(connection: sqlite3.Connection, agent: str, kid: str, at: int) -> bool:
@@ -77,11 +77,11 @@ def retire_key(connection: sqlite3.Connection, agent: str, kid: str, at: int) ->
         " WHERE agent = ? AND kid = ? AND until IS NOT NULL AND ifnull(retired > ?, 1)",
         (at, agent, kid, at),
     )
-    return _raised(connection, done)
+    return _raise_version(connection, done)
 
 
 def write_audit(connection: sqlite3.Connection, lines: Sequence[Audited], keep: int) -> None:
-    """Numbers have no gaps, so the newest are those above one."""
+    """Add lines and delete the oldest. Numbers have no gaps, so the newest `keep` are those above a number."""
     connection.executemany(
         "INSERT INTO audit (time, actor, action, target, outcome, address) VALUES (?, ?, ?, ?, ?, ?)",
         lines,
@@ -98,8 +98,8 @@ def read_audit(connection: sqlite3.Connection, before: int | None, limit: int) -
     return [NumberedAudit(row[0], Audited(*row[1:])) for row in rows]
 
 
-def _raised(connection: sqlite3.Connection, done: sqlite3.Cursor) -> bool:
-    """What was changed was changed under the next version; if nothing was, there is none."""
+def _raise_version(connection: sqlite3.Connection, done: sqlite3.Cursor) -> bool:
+    """Raise the version to that of the changed row; return False if no row was changed."""
     if done.rowcount == 0:
         return False
     connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'identities'")
@@ -108,4 +108,4 @@ def _raised(connection: sqlite3.Connection, done: sqlite3.Cursor) -> bool:
 
 def _token(row: tuple[Any, ...]) -> Token:
     token_id, digest, name, subject, tenants, scopes, *times = row
-    return Token(token_id, digest, name, subject, _decode_words(tenants), _decode_words(scopes), *times)
+    return Token(token_id, digest, name, subject, _decode_strings(tenants), _decode_strings(scopes), *times)

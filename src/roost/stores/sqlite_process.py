@@ -1,8 +1,8 @@
-"""Carries the writer in a process of its own, so that it never waits for the event loop's interpreter lock.
+"""The writer in a process of its own, where it never waits for the interpreter lock of the event loop.
 
-Which is most of what a commit costs in a thread: see docs/adr/0006-writer-process.md. The
-process is the host's: it ends when the host's end of the socket closes, and until then it holds
-the host's lock on the folder too, so that no other host begins while it still writes.
+That wait is most of the cost of a commit in a thread: see docs/adr/0006-writer-process.md. The process belongs to the
+host: it ends when the host's end of the socket closes. Until then it also holds the host's lock on the folder, so that
+no other host starts while it still writes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import sqlite3
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, BinaryIO, cast, get_type_hints
@@ -25,8 +26,45 @@ from typing import Any, BinaryIO, cast, get_type_hints
 import msgspec
 from msgspec import Raw, Struct
 
-from roost.engine.ports import OutcomeUnknown, StoreUnavailable
-from roost.stores.sqlite_writer import OPERATIONS, SQLiteWriter, reason
+from roost.engine.ports import Append, OutcomeUnknown, StoreUnavailable
+from roost.stores import (
+    sqlite_checkpoints,
+    sqlite_identities,
+    sqlite_pushes,
+    sqlite_records,
+    sqlite_reservations,
+    sqlite_tasks,
+)
+from roost.stores.sqlite_calls import P, Query, T
+from roost.stores.sqlite_writer import SQLiteWriter, reason
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    query.__name__: query
+    for query in (
+        sqlite_tasks.probe,
+        sqlite_tasks.adopt,
+        sqlite_tasks.leave,
+        sqlite_reservations.confirm_reserved,
+        sqlite_reservations.drop_reserved,
+        sqlite_pushes.put_push,
+        sqlite_pushes.delete_push,
+        sqlite_pushes.hold_pushes,
+        sqlite_pushes.move_pushes,
+        sqlite_pushes.retry_pushes,
+        sqlite_records.prune_tasks,
+        sqlite_records.add_usage,
+        sqlite_identities.add_token,
+        sqlite_identities.revoke_token,
+        sqlite_identities.add_key,
+        sqlite_identities.retire_key,
+        sqlite_identities.write_audit,
+        sqlite_checkpoints.drop_drafts,
+        sqlite_checkpoints.draft_leaves,
+        sqlite_checkpoints.add_checkpoint,
+    )
+}
+"""The queries that the process runs, by the name that a request gives."""
+COMMIT = "commit"
 
 
 class WriterRequest(Struct, array_like=True):
@@ -35,10 +73,9 @@ class WriterRequest(Struct, array_like=True):
 
 
 class WriterReply(Struct, array_like=True):
-    """`failure` says why SQLite refused."""
-
     result: Raw = Raw(b"\xc0")
     failure: str | None = None
+    """The reason why SQLite refused the operation."""
 
 
 GONE = "the process that writes the journal is gone"
@@ -51,34 +88,43 @@ Decode = Callable[[Any], Any]
 
 @cache
 def _decoders(operation: str) -> tuple[Decode, Decode]:
-    """For the arguments of an operation of the writer and for its result, as its signature says."""
-    hints = get_type_hints(OPERATIONS.get(operation) or getattr(SQLiteWriter, operation))
+    """Return the decoders of an operation's arguments and of its result, made from its signature."""
+    hints = get_type_hints(SQLiteWriter.commit if operation == COMMIT else OPERATIONS[operation])
     hints.pop("connection", None)
     result = hints.pop("return")
     args = GenericAlias(tuple, tuple(hints.values()))
     return msgspec.msgpack.Decoder(args).decode, msgspec.msgpack.Decoder(result).decode
 
 
-class ProcessCarrier:
+class WriterProcess:
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self.lock = lock
         self.process: subprocess.Popen[bytes] | None = None
-        self.line: _Line | None = None
+        self.connection: _WriterConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
         self._start()
 
-    async def do(self, operation: str, *args: Any) -> Any:
-        line = await self._connected()
-        reply = await line.ask(encode(WriterRequest(operation, Raw(encode(args)))))
+    async def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        stale: list[int] = await self._ask(COMMIT, (group, reserve_ids))
+        return stale
+
+    async def do(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        positional = signature(query).bind(None, *args, **kwargs).args[1:] if kwargs else args
+        result: T = await self._ask(query.__name__, positional)
+        return result
+
+    async def _ask(self, operation: str, args: tuple[Any, ...]) -> Any:
+        connection = await self._connected()
+        reply = await connection.call(encode(WriterRequest(operation, Raw(encode(args)))))
         if reply.failure is not None:
             raise StoreUnavailable(reply.failure)
         return _decoders(operation)[1](reply.result)
 
     async def close(self) -> None:
-        if self.line is not None:
-            self.line.hang_up()
-            self.line = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
         else:
             self.ours.close()
         if self.process is not None:
@@ -93,22 +139,23 @@ class ProcessCarrier:
                 pass_fds=[theirs.fileno(), self.lock],
             )
 
-    async def _connected(self) -> _Line:
-        if self.line is None or self.line.lost:
+    async def _connected(self) -> _WriterConnection:
+        if self.connection is None or self.connection.lost:
             if self.connecting is None or self.connecting.done():
                 self.connecting = asyncio.get_running_loop().create_task(self._connect())
-            await asyncio.shield(self.connecting)  # for all who wait, also if one of them goes
-        assert self.line is not None
-        return self.line
+            await asyncio.shield(self.connecting)  # several may wait for it, and one of them may be cancelled
+        assert self.connection is not None
+        return self.connection
 
     async def _connect(self) -> None:
-        if self.line is not None:
-            self._start()  # it was killed; what it had in hand was refused, and is tried again
-        _, self.line = await asyncio.get_running_loop().create_unix_connection(_Line, sock=self.ours)
+        if self.connection is not None:
+            self._start()  # the process was killed; its requests failed, and callers try them again
+        loop = asyncio.get_running_loop()
+        _, self.connection = await loop.create_unix_connection(_WriterConnection, sock=self.ours)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It ends when its line is closed; one that is stuck has nothing that was acknowledged."""
+    """Wait for the process, which ends when its socket closes. If it hangs, nothing in it was acknowledged."""
     try:
         process.wait(CLOSE_S)
     except subprocess.TimeoutExpired:
@@ -116,8 +163,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-class _Line(asyncio.Protocol):
-    """Requests out, replies in, in order."""
+class _WriterConnection(asyncio.Protocol):
+    """Sends requests and receives the replies in the same order."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
@@ -127,7 +174,7 @@ class _Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.WriteTransport, transport)
 
-    async def ask(self, request: bytes) -> WriterReply:
+    async def call(self, request: bytes) -> WriterReply:
         if self.lost:
             raise StoreUnavailable(GONE)
         future: asyncio.Future[WriterReply] = asyncio.get_running_loop().create_future()
@@ -135,7 +182,7 @@ class _Line(asyncio.Protocol):
         self.transport.write(len(request).to_bytes(4, "big") + request)
         return await future
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -162,21 +209,21 @@ _decode_reply = msgspec.msgpack.Decoder(WriterReply).decode
 
 
 def main(descriptor: int, path: Path) -> None:
-    """The process: requests in, replies out, until the host closes its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C goes to both; the host decides when to end
+    """Run the process: answer requests until the host closes its end of the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the host decides when to end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
-    with socket.socket(fileno=descriptor) as line, line.makefile("rb") as requests:
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as requests:
         writer = _open(path)
         with suppress(ConnectionError):  # the host was killed
-            writer = _serve(line, requests, path, writer)
+            writer = _serve(connection, requests, path, writer)
         if isinstance(writer, SQLiteWriter):
             writer.close()
 
 
 def _serve(
-    line: socket.socket, requests: BinaryIO, path: Path, writer: SQLiteWriter | WriterReply
+    connection: socket.socket, requests: BinaryIO, path: Path, writer: SQLiteWriter | WriterReply
 ) -> SQLiteWriter | WriterReply:
     decode_request = msgspec.msgpack.Decoder(WriterRequest).decode
     while len(size := requests.read(4)) == 4:
@@ -184,12 +231,12 @@ def _serve(
         if isinstance(writer, WriterReply):
             writer = _open(path)
         reply = encode(writer if isinstance(writer, WriterReply) else _reply(writer, request))
-        line.sendall(len(reply).to_bytes(4, "big") + reply)
+        connection.sendall(len(reply).to_bytes(4, "big") + reply)
     return writer
 
 
 def _open(path: Path) -> SQLiteWriter | WriterReply:
-    """The writer, or what to tell those who want to write."""
+    """Open the writer, or return the reply to every request while it cannot be opened."""
     try:
         return SQLiteWriter(path)
     except sqlite3.Error as error:
@@ -198,7 +245,10 @@ def _open(path: Path) -> SQLiteWriter | WriterReply:
 
 def _reply(writer: SQLiteWriter, request: WriterRequest) -> WriterReply:
     try:
-        result = writer.do(request.operation, *_decoders(request.operation)[0](request.args))
+        args = _decoders(request.operation)[0](request.args)
+        result = (
+            writer.commit(*args) if request.operation == COMMIT else writer.do(OPERATIONS[request.operation], *args)
+        )
     except StoreUnavailable as error:
         return WriterReply(failure=str(error))
     return WriterReply(Raw(encode(result)))

@@ -1,4 +1,4 @@
-"""Webhooks and dead letters, as SQL on a connection. There is one host: every other holder is dead."""
+"""Queries for push configs and dead letters. There is only one host, so every other holder is dead."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig
+from roost.identity.ports import now_ms
 from roost.stores.sqlite_tasks import marks
 
 PUSH = "task_id, id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error"
 DEAD = "task_id, config_id, seq, attempts, error, time"
 FAILING = "attempts > 0 OR buried > 0 OR paused"
 SET_BACK_S = 2.0
+"""Seconds by which the clock must have been set back to be noticed."""
 LONGEST_MS = 2 * 3_600_000
-"""Longer than anyone waits: what is due later was due under another clock."""
+"""Longer than any delay before a delivery: a config that is due later got its time from another clock."""
 
 
 def put_push(connection: sqlite3.Connection, config: PushConfig, worker: str) -> bool:
@@ -40,10 +42,11 @@ def delete_push(connection: sqlite3.Connection, task_id: str, config_id: str) ->
 
 
 class _ClockWatch:
-    """Sees that the machine's clock was set back: then what is due later would be due much too late."""
+    """Notices when the machine's clock was set back, because then configs would become due much too late."""
 
     def __init__(self) -> None:
         self.ahead: float | None = None
+        """Seconds from the monotonic clock to the wall clock, at the last check."""
 
     def was_set_back(self) -> bool:
         ahead = time.time() - time.monotonic()
@@ -102,12 +105,12 @@ def _move(connection: sqlite3.Connection, worker: str, move: CursorMove) -> bool
 
 
 def _last_seq(connection: sqlite3.Connection, task_id: str) -> int:
-    """Of the last wire entry: internal ones have the seq before them."""
+    """Return the seq of the last wire entry: internal entries have the seq of the wire entry before them."""
     found = connection.execute("SELECT max(last_seq) FROM segments WHERE task_id = ?", (task_id,)).fetchone()[0]
     return int(found or 0)
 
 
-def list_pushes(connection: sqlite3.Connection, failing: bool, limit: int) -> list[Push]:
+def list_pushes(connection: sqlite3.Connection, *, failing: bool, limit: int) -> list[Push]:
     where = f"WHERE {FAILING}" if failing else ""
     return _pushes(connection.execute(f"SELECT {PUSH} FROM pushes {where} ORDER BY rowid DESC LIMIT ?", (limit,)))
 
@@ -145,7 +148,3 @@ def _pushes(rows: sqlite3.Cursor) -> list[Push]:
 def _push(row: tuple[Any, ...]) -> Push:
     agent, created, holder, due, attempts, buried, paused, error = row[4:]
     return Push(PushConfig(*row[:4]), agent, created, holder, due, attempts, buried, bool(paused), error)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

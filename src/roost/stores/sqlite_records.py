@@ -1,4 +1,4 @@
-"""What is kept of a task when its retention is over, and what is kept at all, as SQL on a connection."""
+"""Queries for retention: which tasks are pruned, their tombstones, and the accounts of what is stored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from roost.engine.ports import Party, Scope, StoredUsage, Tombstone, UsageDelta
+from roost.identity.ports import now_ms
 from roost.protocol.entries import NO_CHAIN
-from roost.stores.sqlite_pushes import now_ms
 from roost.stores.sqlite_schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED
 from roost.stores.sqlite_tasks import decode_segment, marks
 
@@ -19,36 +19,36 @@ _ENDED = " UNION ALL ".join(
     " AND NOT EXISTS (SELECT 1 FROM pushes WHERE pushes.task_id = t.id AND pushes.due IS NOT NULL)"
     for index, place in (("tasks_by_state", LISTED), ("tasks_unlisted", UNLISTED))
 )
-"""The terminal tasks of an agent up to a time: a walk through the indexes, scope by scope.
+"""The terminal tasks of an agent up to a time, found through the indexes scope by scope.
 
-Not those whose webhooks still have something to say.
+Tasks whose webhooks still have something to deliver are left out.
 """
 _FOREVER = 2**62
 
 
-class Grave(NamedTuple):
-    """A task that is to go, and what its tombstone says beyond its row. Nothing leaves a terminal state."""
+class PrunableTask(NamedTuple):
+    """A task to be pruned, with the last entry for its tombstone. Nothing changes it: a terminal state is final."""
 
     task_id: str
     seq: int
     chain: bytes
 
 
-def doomed(
+def find_prunable(
     connection: sqlite3.Connection, agent: str, before_ms: int | None, keep: int | None, limit: int
-) -> list[Grave]:
-    """Up to `limit` tasks of an agent whose retention is over: by age, then by number."""
+) -> list[PrunableTask]:
+    """Return up to `limit` tasks of an agent whose retention is over, by age and then by number."""
     found: list[str] = []
     if before_ms is not None:
         rows = connection.execute(f"{_ENDED} LIMIT :limit", {"agent": agent, "before": before_ms, "limit": limit})
         found = [row[0] for row in rows]
     if keep is not None and len(found) < limit:
         found += _beyond(connection, agent, before_ms, keep, limit - len(found))
-    return [_grave(connection, task_id) for task_id in found]
+    return [_prunable(connection, task_id) for task_id in found]
 
 
 def _beyond(connection: sqlite3.Connection, agent: str, before_ms: int | None, keep: int, limit: int) -> list[str]:
-    """The oldest beyond the `keep` newest, of those that are not too old anyway."""
+    """Return the oldest tasks beyond the `keep` newest, among those that are not too old anyway."""
     young = -_FOREVER if before_ms is None else before_ms
     args: dict[str, Any] = {"agent": agent, "before": _FOREVER, "young": young, "most": keep + limit}
     [count] = connection.execute(
@@ -63,33 +63,33 @@ def _beyond(connection: sqlite3.Connection, agent: str, before_ms: int | None, k
     return [row[0] for row in rows]
 
 
-def _grave(connection: sqlite3.Connection, task_id: str) -> Grave:
+def _prunable(connection: sqlite3.Connection, task_id: str) -> PrunableTask:
     row = connection.execute(
         "SELECT entries FROM segments WHERE task_id = ? ORDER BY last_seq DESC, last_sub DESC LIMIT 1", (task_id,)
     ).fetchone()
     last = None if row is None else decode_segment(row[0])[-1]
-    return Grave(task_id, 0, NO_CHAIN) if last is None else Grave(task_id, last.seq, last.chain)
+    return PrunableTask(task_id, 0, NO_CHAIN) if last is None else PrunableTask(task_id, last.seq, last.chain)
 
 
-def bury(connection: sqlite3.Connection, graves: Sequence[Grave]) -> list[UsageDelta]:
-    """Leave a tombstone for each and delete the rest of it; what went, by scope."""
+def prune_tasks(connection: sqlite3.Connection, tasks: Sequence[PrunableTask]) -> list[UsageDelta]:
+    """Replace each task by a tombstone, and return what was deleted, by scope."""
     now = now_ms()
-    ids = [grave.task_id for grave in graves]
+    ids = [task.task_id for task in tasks]
     connection.executemany(
         "INSERT OR REPLACE INTO tombstones SELECT id, scope, state, status_time, ?, ?, ? FROM tasks"
         f" WHERE id = ? AND place <> {ACTIVE}",
-        [(grave.seq, grave.chain, now, grave.task_id) for grave in graves],
+        [(task.seq, task.chain, now, task.task_id) for task in tasks],
     )
-    went = _weigh(connection, ids)
-    add_usage(connection, [usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in went])
+    deleted = _usage_of(connection, ids)
+    add_usage(connection, [usage._replace(tasks=-usage.tasks, size=-usage.size) for usage in deleted])
     for table in ("segments", "pushes", "dead_letters"):
         connection.execute(f"DELETE FROM {table} WHERE task_id IN ({marks(ids)})", ids)
     connection.execute(f"DELETE FROM tasks WHERE id IN ({marks(ids)})", ids)
-    return went
+    return deleted
 
 
-def _weigh(connection: sqlite3.Connection, ids: Sequence[str]) -> list[UsageDelta]:
-    """What there is of these tasks, by scope."""
+def _usage_of(connection: sqlite3.Connection, ids: Sequence[str]) -> list[UsageDelta]:
+    """Return what these tasks use, by scope."""
     size = "length(entries) + ifnull(length(body), 0) + ifnull(length(artifacts), 0)"
     rows = connection.execute(
         "SELECT tenant, owner, agent, count(*),"
@@ -139,6 +139,6 @@ def agents(connection: sqlite3.Connection) -> list[str]:
 
 
 def oldest(connection: sqlite3.Connection) -> int | None:
-    """Ids are in the order in which tasks are made."""
+    """Return when the oldest task was created. Ids are in the order in which tasks are created."""
     row = connection.execute("SELECT created / 1000 FROM tasks ORDER BY id LIMIT 1").fetchone()
     return None if row is None else int(row[0])

@@ -1,20 +1,19 @@
-"""The SQLite schema, and how a file of an older release comes to it.
+"""The SQLite schema, and how a file of an older release is migrated to it.
 
-Made for few B-tree operations per task, which is what a durable message costs: see
-docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment), and the
-snapshot that the commit brings is in it. A task is in the indexes for listing only while nobody
-works on it; active ones have an index of their own. The indexes end with what the conditions on
-them name, so that counting reads nothing else.
+The layout needs few B-tree operations per task, because they are what a durable message costs: see
+docs/adr/0004-sqlite-layout.md. The entries of one commit are one row (a segment), which also has the snapshot that
+came with the commit. A task is in the indexes for listing only while nobody works on it; active tasks have an index of
+their own. The indexes end with the columns of their conditions, so that counting reads nothing else.
 
-Two numbers in `meta` say what a file is:
+Two numbers in `meta` describe a file:
 
-- `version`: the oldest schema whose code can work with the file. A release refuses one beyond
-  its own, so it is raised only by a step that would break the release before.
-- `schema`: how far the file is migrated (absent in files of schema 1). A newer release's file
-  with a `version` that this one knows is used as it is.
+- `version`: the oldest schema whose code can work with the file. A release refuses a version beyond its own, so a
+  step raises it only if it would break the release before.
+- `schema`: how far the file is migrated (absent in files of schema 1). A newer release's file with a `version` that
+  this release knows is used as it is.
 
-A step is never edited once it is released. What older code has to go on with: `tasks` and
-`segments` keep their columns, because schema 1's code inserts without naming them.
+A step is never edited once it is released. Older code must be able to continue: `tasks` and `segments` keep their
+columns, because the code of schema 1 inserts without naming them.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ VERSION = 4
 
 CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
-"""States are stored as the numbers that the protocol gives them: 1 and 2 are SUBMITTED and WORKING."""
+"""States are stored by their numbers in the protocol: 1 and 2 are SUBMITTED and WORKING."""
 OVER = sorted(CODE_OF[state] for state in TERMINAL)
 
 ACTIVE, LISTED, UNLISTED = 0, 1, 2
-"""tasks.place: which index a task is in. Active ones, settled ones, and direct exchanges that are over."""
+"""The values of tasks.place, which decides the index: active tasks, settled ones, and ended direct exchanges."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
     (
@@ -76,9 +75,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
             WHERE place = 1""",
     ),
     (
-        # A direct exchange that is over is in no other index, and its retention ends too.
+        # An ended direct exchange is in no other index, and its retention ends too.
         "CREATE INDEX tasks_unlisted ON tasks (scope, state, status_time DESC, id, place) WHERE place = 2",
-        # Only ever appended to, and dropped from its front: the keys are looked up in the host's memory.
+        # Rows are only appended, and deleted from the front: the keys are looked up in the host's memory.
         """CREATE TABLE reservations (
             id INTEGER PRIMARY KEY,
             key BLOB NOT NULL,
@@ -128,7 +127,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
     ),
     (
-        # `version`: what meta's `identities` was raised to by the row's last change.
+        # `version` is the value of meta's `identities` after the row's last change.
         """CREATE TABLE tokens (
             id TEXT PRIMARY KEY,
             version INTEGER NOT NULL,
@@ -157,7 +156,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX signing_keys_by_version ON signing_keys (version)",
         "CREATE UNIQUE INDEX signing_keys_current ON signing_keys (agent) WHERE until IS NULL",
         "INSERT INTO meta VALUES ('identities', 0)",
-        # AUTOINCREMENT: a number is not used again, whatever was deleted.
+        # AUTOINCREMENT: a number is never used again, even if the highest ones are deleted.
         """CREATE TABLE audit (
             number INTEGER PRIMARY KEY AUTOINCREMENT,
             time INTEGER NOT NULL,
@@ -167,7 +166,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             outcome TEXT NOT NULL,
             address TEXT NOT NULL
         )""",
-        # Takes the place of `usage`, which stays for older releases. They count otherwise, so it begins anew.
+        # It replaces `usage`, which stays for older releases. They count differently, so this is computed anew.
         """CREATE TABLE kept (
             party TEXT NOT NULL,
             name TEXT NOT NULL,
@@ -194,7 +193,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             time INTEGER NOT NULL,
             statement BLOB NOT NULL
         )""",
-        # Those with a number beyond the last checkpoint are of one that is being made.
+        # Leaves with a number beyond the last checkpoint belong to one that is being made.
         """CREATE TABLE leaves (
             task_id TEXT NOT NULL,
             number INTEGER NOT NULL,
@@ -245,11 +244,10 @@ _CALL = """
 
 
 class View(NamedTuple):
-    """A row of a view is what one task adds in one commit, so that a whole group is one statement.
+    """A view whose rows are what one task adds in one commit, so that a whole group is one statement.
 
-    A row that is there already is the commit's own: an earlier try whose answer was lost. Each
-    statement in a trigger costs every row of a group, hence three views: most groups need the
-    first two only.
+    A row that exists already comes from an earlier try of the same commit whose reply was lost. Each statement in a
+    trigger costs time for every row of a group, hence three views: most groups need only the first two.
     """
 
     name: str
@@ -282,20 +280,20 @@ def place_of(state: TaskState, hidden: bool) -> int:
 
 
 class NewerSchema(Exception):
-    """The journal was written by a newer release."""
+    """A newer release wrote the journal."""
 
 
 class NotAJournal(Exception):
-    """A sound SQLite file, but somebody else's."""
+    """The file is a valid SQLite database, but not a journal."""
 
 
-def found(connection: sqlite3.Connection) -> int:
-    """The schema that a file has, 0 if it is empty. Reads only, and little: whatever the file's size."""
+def schema_of(connection: sqlite3.Connection) -> int:
+    """Return the schema of a file, 0 if it is empty. This only reads, and takes the same time for any size."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         return 0
     if not {"meta", "tasks", "segments"} <= tables:
-        raise NotAJournal("it is a database, but not a journal of Roost's")
+        raise NotAJournal("it is a database, but not a journal of Roost")
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     version = meta.get("version")
     if not isinstance(version, int):
@@ -306,10 +304,10 @@ def found(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Take the steps that are missing, all or none. The caller has the lock."""
+    """Apply the missing steps, all or none. The caller has the lock."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in STEPS[found(connection) :]:
+        for step in STEPS[schema_of(connection) :]:
             for statement in step:
                 connection.execute(statement)
         connection.execute("INSERT INTO meta VALUES ('schema', ?) ON CONFLICT DO NOTHING", (VERSION,))

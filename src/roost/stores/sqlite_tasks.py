@@ -1,4 +1,4 @@
-"""Tasks and their entries, as SQL on a connection."""
+"""Queries for tasks and their entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ SETTLED = [code for code in STATE_OF if code > 2]
 decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
 
 
-def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None) -> Stored | None:
+def probe(connection: sqlite3.Connection) -> None:
+    """Prove that the file can be written."""
+    connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'probes'")
+
+
+def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None = None) -> Stored | None:
     row = connection.execute(
         f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts, tenant, owner, agent"
         " FROM tasks t CROSS JOIN scopes ON scopes.id = t.scope"
@@ -45,7 +50,7 @@ def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None) -
 
 
 def read_entries(
-    connection: sqlite3.Connection, task_id: str, after: int, limit: int, wire: bool, sub: int
+    connection: sqlite3.Connection, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0
 ) -> list[Entry]:
     found: list[Entry] = []
     rows = connection.execute(
@@ -123,7 +128,7 @@ def _page(connection: sqlite3.Connection, query: ListQuery, where: str, args: li
 
 
 def _parts(query: ListQuery) -> list[str]:
-    """Conditions that each walk one index in order; together they are all tasks that may be listed."""
+    """Return conditions that each use one index in its order; together they match all tasks that may be listed."""
     listed, active = f"place = {LISTED}", f"place = {ACTIVE} AND hidden = 0"
     if query.context_id:
         return [listed, active]
@@ -174,7 +179,7 @@ def mine(connection: sqlite3.Connection, worker: str, limit: int) -> list[Adopte
 
 
 def active_of(connection: sqlite3.Connection, task_ids: Sequence[str]) -> dict[str, str | None]:
-    """Those of the tasks that are active, with their workers."""
+    """Return those of the tasks that are active, with their workers."""
     return dict(
         connection.execute(
             f"SELECT id, worker FROM tasks WHERE place = {ACTIVE} AND id IN ({marks(task_ids)})", list(task_ids)
@@ -183,6 +188,7 @@ def active_of(connection: sqlite3.Connection, task_ids: Sequence[str]) -> dict[s
 
 
 def marks(values: Sequence[object]) -> str:
+    """Return as many question marks, for an SQL list."""
     return ",".join("?" * len(values))
 
 

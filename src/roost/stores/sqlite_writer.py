@@ -1,7 +1,6 @@
-"""How things get into the SQLite file. A group goes in with one statement, through a trigger.
+"""The connection that writes the SQLite file. One statement writes a whole group, through a trigger.
 
-In a thread, one statement is one hand-over of the interpreter lock, and at each the writer has
-to wait for a busy event loop.
+In a thread, each statement hands the interpreter lock over, and then the writer has to wait for a busy event loop.
 """
 
 from __future__ import annotations
@@ -9,30 +8,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from roost.engine.ports import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
-from roost.stores import (
-    sqlite_checkpoints,
-    sqlite_identities,
-    sqlite_pushes,
-    sqlite_records,
-    sqlite_reservations,
-    sqlite_tasks,
-)
-from roost.stores.sqlite_pushes import now_ms
+from roost.identity.ports import now_ms
 from roost.stores.sqlite_schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 MOST_ROWS = 128
-"""Of one statement. Smaller groups are padded to a power of two, so that few statements have to be prepared."""
+"""Rows of one statement. Smaller groups are padded to a power of two, so that few statements are prepared."""
 KNOWN_SCOPES = 10_000
 
 NO_HEAD: Row = (None,) * 6
@@ -46,37 +38,12 @@ _STALE = (
     " WHERE t.fence IS NOT v.column2 AND v.column1 IS NOT NULL"
 )
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    operation.__name__: operation
-    for operation in (
-        sqlite_tasks.adopt,
-        sqlite_tasks.leave,
-        sqlite_reservations.confirm_reserved,
-        sqlite_reservations.drop_reserved,
-        sqlite_pushes.put_push,
-        sqlite_pushes.delete_push,
-        sqlite_pushes.hold_pushes,
-        sqlite_pushes.move_pushes,
-        sqlite_pushes.retry_pushes,
-        sqlite_records.bury,
-        sqlite_records.add_usage,
-        sqlite_identities.add_token,
-        sqlite_identities.revoke_token,
-        sqlite_identities.add_key,
-        sqlite_identities.retire_key,
-        sqlite_identities.write_audit,
-        sqlite_checkpoints.drop_drafts,
-        sqlite_checkpoints.draft_leaves,
-        sqlite_checkpoints.add_checkpoint,
-    )
-}
-"""What a writer does beside `commit` and `probe`: each in a transaction of its own."""
 
 encode_segment = msgspec.msgpack.Encoder().encode
 
 
 class SQLiteWriter:
-    """The connection that writes. Not thread-safe: a carrier calls it (sqlite_thread.py, sqlite_process.py)."""
+    """The connection that writes. It is not thread-safe: a WriterThread or a WriterProcess calls it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,15 +53,20 @@ class SQLiteWriter:
     def close(self) -> None:
         self.connection.close()
 
-    def do(self, operation: str, *args: Any) -> Any:
-        """Do `commit`, `probe` or one of OPERATIONS; StoreUnavailable if SQLite refuses."""
-        if operation in OPERATIONS:
-            return self._guarded(self._in_transaction, OPERATIONS[operation], *args)
-        return self._guarded(getattr(self, operation), *args)
+    def do(self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the query in a transaction; raise StoreUnavailable if SQLite refuses."""
+        return self._guarded(partial(self._in_transaction, query, *args, **kwargs))
 
-    def _guarded(self, work: Callable[..., T], *args: Any) -> T:
+    def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        """Write the group and return the places of the appends that are stale, and so not written.
+
+        `reserve_ids` are the row ids for their reservations; it is empty if no append takes one.
+        """
+        return self._guarded(partial(self._commit, group, reserve_ids))
+
+    def _guarded(self, work: Callable[[], T]) -> T:
         try:
-            return work(*args)
+            return work()
         except sqlite3.Error as error:
             self._reopen()
             raise StoreUnavailable(reason(self.path, error)) from error
@@ -102,31 +74,29 @@ class SQLiteWriter:
             self._reopen()
             raise
 
-    def _in_transaction(self, work: Callable[..., T], *args: Any) -> T:
+    def _in_transaction(
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         self.connection.execute("BEGIN IMMEDIATE")
-        result = work(self.connection, *args)
+        result = query(self.connection, *args, **kwargs)
         self.connection.execute("COMMIT")
         return result
 
     def _reopen(self) -> None:
-        """After a failed commit nothing that the connection believes is to be trusted.
+        """Replace the connection, whose state cannot be trusted after a failed commit.
 
-        The new one is opened before the old one is closed: with none left, SQLite would read the
-        file anew and take the frames of the commit that failed for committed ones.
+        The new connection is opened before the old one is closed: without any, SQLite would read the file again and
+        take the frames of the failed commit for committed ones.
         """
         self.scopes.clear()
         failed = self.connection
         with suppress(sqlite3.Error):
             failed.execute("ROLLBACK")
-        with suppress(sqlite3.Error):  # or else the next transaction fails too, and says why
+        with suppress(sqlite3.Error):  # if it fails, so does the next transaction, with the reason
             self.connection = connect_writer(self.path)
             failed.close()
 
-    def commit(self, group: list[Append], reserve_ids: list[int | None]) -> list[int]:
-        """Write the group and return the places of those that are stale, and so not written.
-
-        `reserve_ids` are the rows for their reservations; none at all if no append takes one.
-        """
+    def _commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
         refused: list[int] = []
         stale = self._stale([(append.task_id, append.fence) for append in group if append.create is None])
         if stale:
@@ -146,7 +116,7 @@ class SQLiteWriter:
         if refused:
             rows = [row for at, row in enumerate(rows) if at not in set(refused)]
         if len(rows) <= MOST_ROWS:
-            self._append(view, rows)  # one statement is a transaction of its own
+            self._append(view, rows)  # a single statement is a transaction
             return refused
         self.connection.execute("BEGIN IMMEDIATE")
         for start in range(0, len(rows), MOST_ROWS):
@@ -163,7 +133,7 @@ class SQLiteWriter:
         return found
 
     def _is_done(self, append: Append) -> bool:
-        """It raised the fence itself, in an earlier try whose answer was lost."""
+        """Whether an earlier try, whose reply was lost, has committed the append and raised the fence itself."""
         if append.head is None or not append.entries:
             return False
         last = append.entries[-1]
@@ -206,9 +176,6 @@ class SQLiteWriter:
             self.scopes[scope] = number
         return number
 
-    def probe(self) -> None:
-        self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'probes'")
-
 
 def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=256)
@@ -227,16 +194,16 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 _ADVICE = {
-    sqlite3.SQLITE_FULL: "there is no room left for the journal: make some",
+    sqlite3.SQLITE_FULL: "the disk is full: free some space",
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only: make it writable for this user",
-    sqlite3.SQLITE_CANTOPEN: "the folder must be there, and this user must be allowed to write in it",
+    sqlite3.SQLITE_CANTOPEN: "the folder must exist, and this user must be allowed to write in it",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: stop the host and restore a backup with `roost restore`",
     sqlite3.SQLITE_NOTADB: "the file is damaged: stop the host and restore a backup with `roost restore`",
 }
 
 
 def reason(path: Path, error: sqlite3.Error) -> str:
-    """What went wrong, and what to do where that can be told."""
+    """Describe an error, with advice where there is some."""
     advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{path}: {error}" + (f" ({advice})" if advice else "")
 
@@ -262,9 +229,9 @@ def _head(head: TaskHead) -> Row:
     return CODE_OF[head.state], head.status_time, head.worker, head.fence, int(head.hidden), place
 
 
-def _padded(rows: list[Row], nothing: Row) -> list[Row]:
+def _padded(rows: list[Row], empty: Row) -> list[Row]:
     size = 1 << (len(rows) - 1).bit_length() if rows else 0
-    return rows + [nothing] * (size - len(rows))
+    return rows + [empty] * (size - len(rows))
 
 
 @cache

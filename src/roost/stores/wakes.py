@@ -1,9 +1,9 @@
-"""How hosts on one PostgreSQL tell each other that tasks have moved: by NOTIFY, or through NATS.
+"""Wake-ups between hosts on one PostgreSQL: which tasks have new entries, by NOTIFY or through NATS.
 
-tell -> pending (a set) -> one sender -> NOTIFY or NATS -> every other host -> heard
+tell -> pending (a set) -> one sender -> NOTIFY or NATS -> on_wake of every other host
 
-Nothing here may hold up a host. What cannot be sent is dropped, and a connection that is lost is made again
-for as long as it takes; meanwhile the hosts see what has moved when they look, each second.
+Nothing here may delay a host. Ids that cannot be sent are dropped, and a lost connection is made again for as long as
+it takes; in the meantime the hosts find new entries by polling, each second.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ from roost.stores.postgres_pool import DatabaseTarget, DriverMissing
 log = logging.getLogger("roost.stores")
 
 PENDING = 10_000
-"""Ids that wait to be sent; more are dropped."""
+"""Ids that may wait to be sent; further ones are dropped."""
 PAYLOAD = 7_900
-"""Bytes; NOTIFY takes 7,999."""
+"""The most bytes in one notification; NOTIFY accepts 7,999."""
 CHANNEL = "roost_wake"
 SUBJECT = "roost.wake"
 FIRST_S = 5.0
-"""How long `listen` waits for the first connection."""
+"""Seconds that `listen` waits for the first connection."""
 BEAT_S = 10.0
-"""Between two signs of life on a quiet connection."""
+"""Seconds between two keep-alive messages on an idle connection."""
 LOOK_S = 0.2
-"""Between two looks whether NATS is still there."""
+"""Seconds between two checks that NATS is still connected."""
 SEND_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.2, 2.0
 
-Heard = Callable[[Sequence[str]], None]
+OnWake = Callable[[Sequence[str]], None]
+"""A function that is called with the ids of tasks for which another host has committed entries."""
 
 
 class _Wakes:
-    """What both ways have in common: one that keeps the connection, one that sends."""
+    """The part that both ways share: a task that keeps the connection, and a task that sends."""
 
     def __init__(self) -> None:
-        self.heard: Heard = lambda task_ids: None
+        self.on_wake: OnWake = lambda task_ids: None
         self.pending: dict[str, None] = {}
         self.connected = False
         self.tried = asyncio.Event()
         self.lost = asyncio.Event()
-        self.keeper: asyncio.Task[None] | None = None
+        self.connector: asyncio.Task[None] | None = None
         self.sender: asyncio.Task[None] | None = None
 
-    async def listen(self, heard: Heard) -> None:
-        self.heard = heard
-        self.keeper = asyncio.get_running_loop().create_task(self._keep(), name="wakes")
+    async def listen(self, on_wake: OnWake) -> None:
+        self.on_wake = on_wake
+        self.connector = asyncio.get_running_loop().create_task(self._stay_connected(), name="wakes")
         with suppress(TimeoutError):
             await asyncio.wait_for(self.tried.wait(), FIRST_S)
 
@@ -70,13 +71,13 @@ class _Wakes:
             self.sender = asyncio.get_running_loop().create_task(self._send_pending(), name="wakes-sender")
 
     async def close(self) -> None:
-        tasks = [task for task in (self.sender, self.keeper) if task is not None]
+        tasks = [task for task in (self.sender, self.connector) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_pending(self) -> None:
-        await asyncio.sleep(0)  # what else is told in this turn goes with it
+        await asyncio.sleep(0)  # ids that other tasks add in this turn of the event loop go into the same message
         while self.pending and self.connected:
             task_ids, self.pending = list(self.pending), {}
             try:
@@ -87,7 +88,7 @@ class _Wakes:
                 self.lost.set()
                 return
 
-    async def _keep(self) -> None:
+    async def _stay_connected(self) -> None:
         delay, was_lost = RETRY_S, False
         while True:
             try:
@@ -96,7 +97,7 @@ class _Wakes:
                 self.connected = True
                 self.tried.set()
                 if was_lost:
-                    log.info("hosts tell each other of news again")
+                    log.info("wake-ups between hosts work again")
                 delay, was_lost = RETRY_S, False
                 await self._until_lost()
                 problem = "the connection was lost"
@@ -110,19 +111,19 @@ class _Wakes:
                 await self._disconnect()
             self.tried.set()
             if not was_lost:
-                log.warning("hosts cannot tell each other of news, and look for them each second: %s", problem)
+                log.warning("wake-ups between hosts do not work, so hosts poll each second: %s", problem)
             was_lost = True
-            await asyncio.sleep(delay * random.uniform(0.7, 1.3))  # noqa: S311  # hosts must not march in step
+            await asyncio.sleep(delay * random.uniform(0.7, 1.3))  # noqa: S311  # hosts must not all try at once
             delay = min(delay * 2, RETRY_MAX_S)
 
     def _pass_on(self, payload: str) -> None:
         try:
-            self.heard(payload.split("\n"))
+            self.on_wake(payload.split("\n"))
         except Exception:
-            log.exception("a wake-up cannot be served")
+            log.exception("a wake-up could not be handled")
 
     async def _connect(self) -> None:
-        """Connect, and listen."""
+        """Connect and subscribe."""
         raise NotImplementedError
 
     async def _until_lost(self) -> None:
@@ -146,10 +147,10 @@ class PostgresWakes(_Wakes):
         self.target = DatabaseTarget(url)
         self.me = secrets.token_hex(8)
         self.connection: Any = None
-        self.turn = asyncio.Lock()
+        self.statement_lock = asyncio.Lock()
 
     async def _connect(self) -> None:
-        # A notification is a transaction, and nobody would miss it after a crash.
+        # A notification is a transaction, and losing one in a crash does no harm.
         self.connection = await self.target.connect(synchronous_commit="off")
         self.connection.add_termination_listener(lambda connection: self.lost.set())
         await self.connection.add_listener(CHANNEL, self._on_notify)
@@ -160,7 +161,7 @@ class PostgresWakes(_Wakes):
                 await asyncio.wait_for(self.lost.wait(), BEAT_S)
                 return
             except TimeoutError:
-                async with self.turn:
+                async with self.statement_lock:
                     await self.connection.execute("SELECT 1", timeout=SEND_S)
 
     async def _disconnect(self) -> None:
@@ -169,7 +170,7 @@ class PostgresWakes(_Wakes):
             connection.terminate()
 
     async def _send(self, payloads: list[str]) -> None:
-        async with self.turn:
+        async with self.statement_lock:
             await self.connection.execute(
                 "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload",
                 CHANNEL,
@@ -186,7 +187,7 @@ class PostgresWakes(_Wakes):
 
 
 class NatsWakes(_Wakes):
-    """A subject of NATS. `group` is what the hosts have in common: the URL of their store, or any other text."""
+    """A subject of NATS. `group` is the same for all hosts of a fleet: the URL of their store, or any other text."""
 
     def __init__(self, url: str, group: str) -> None:
         super().__init__()
@@ -195,21 +196,21 @@ class NatsWakes(_Wakes):
         except ModuleNotFoundError:
             raise DriverMissing("NATS needs a client: pip install 'roost[nats]'") from None
         self.url = url
-        # Of a URL only the database's name: hosts may know its server under different names.
+        # Only the database's name in the URL counts: hosts may know its server under different names.
         name = unquote(urlsplit(group).path).strip("/") if "://" in group else group
         self.subject = f"{SUBJECT}.{blake2b(name.encode(), digest_size=8).hexdigest()}"
         self.client: Any = None
         self.subscription: Any = None
-        self.trouble = ""
+        self.error_name = ""
 
     async def _connect(self) -> None:
-        self.trouble = ""
+        self.error_name = ""
         self.client = self.nats.Client()
         await self.client.connect(
             self.url,
             name="roost",
             no_echo=True,
-            allow_reconnect=False,  # _keep does it
+            allow_reconnect=False,  # _stay_connected does it
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             connect_timeout=FIRST_S,
@@ -221,7 +222,7 @@ class NatsWakes(_Wakes):
         await self.client.flush(timeout=SEND_S)
 
     async def _until_lost(self) -> None:
-        while not self.client.is_closed:  # its callback for that is not called when a send failed at the same time
+        while not self.client.is_closed:  # its callback for that is not called when a send fails at the same time
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.lost.wait(), LOOK_S)
                 return
@@ -229,7 +230,7 @@ class NatsWakes(_Wakes):
     async def _disconnect(self) -> None:
         client, subscription, self.client, self.subscription = self.client, self.subscription, None, None
         if client is not None:
-            with suppress(Exception):  # whatever it is, the connection is not used any more
+            with suppress(Exception):  # whatever happens, the connection is not used any more
                 await client.close()
         if subscription is not None:
             subscription._stop_processing()  # noqa: SLF001  # a close that failed has left it running
@@ -243,16 +244,16 @@ class NatsWakes(_Wakes):
         self._pass_on(message.data.decode())
 
     async def _on_error(self, error: Exception) -> None:
-        self.trouble = type(error).__name__
+        self.error_name = type(error).__name__
 
     def _reason(self, error: Exception) -> str:
-        """Without what the error says, which may be the URL."""
+        """Describe an error without its text, which may contain the URL."""
         place = self.url.rpartition("@")[2].rpartition("/")[2]
-        return f"NATS at {place}: {self.trouble or type(error).__name__}"
+        return f"NATS at {place}: {self.error_name or type(error).__name__}"
 
 
 def _payloads(task_ids: Sequence[str]) -> Iterator[str]:
-    """The ids in lines, in as few texts as the limit allows. An id that no text can carry is left out."""
+    """Yield the ids, one in a line, in as few payloads as the limit allows. An id that cannot be sent is left out."""
     lines: list[str] = []
     size = 0
     for task_id in task_ids:

@@ -107,7 +107,7 @@ class IdentityServices:
     async def _share(self) -> None:
         """Exchange the counts of quotas with other hosts."""
         meter, store = self.engine.meter, self.engine.store
-        meter.heard(await store.share(self.engine.worker, meter.figures()))
+        meter.set_others(await store.share(self.engine.worker, meter.figures()))
         wanted = list(meter.wanted)
         if wanted:
             sizes = await store.stored_bytes([(PARTIES[kind], name) for kind, name in wanted])

@@ -9,7 +9,7 @@ from roost.identity.seal import KeyFileError, Seal, load_key, new_key
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
-from roost.stores.sqlite_process import ProcessCarrier
+from roost.stores.sqlite_process import WriterProcess
 
 
 class StoreSetupError(Exception):
@@ -21,7 +21,7 @@ def open_store(settings: Settings) -> Store:
         from roost.stores.postgres import PostgresStore  # an extra
 
         return PostgresStore(settings.store)
-    return MemoryStore() if settings.memory else SQLiteStore(Path(settings.data), ProcessCarrier)
+    return MemoryStore() if settings.memory else SQLiteStore(Path(settings.data), WriterProcess)
 
 
 def open_wakes(settings: Settings, store: Store) -> Wakes | None:

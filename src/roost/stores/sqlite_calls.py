@@ -1,0 +1,146 @@
+"""How the methods of a store call SQL functions: on the connection of a reader, or in a transaction of the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from roost.engine.ports import Append, StoreUnavailable
+from roost.stores.sqlite_writer import SQLiteWriter, connect, reason
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Query = Callable[Concatenate[sqlite3.Connection, P], T]
+"""A function with SQL: it takes a connection and the arguments of the store's method."""
+
+
+class Writer(Protocol):
+    """The one connection that writes, in a thread or in a process (sqlite_process.py)."""
+
+    async def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        """Call SQLiteWriter.commit."""
+
+    async def do(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run one of sqlite_writer.OPERATIONS in a transaction."""
+
+    async def close(self) -> None: ...
+
+
+class WriterThread:
+    """The writer for a host inside another program, for commands and for tests."""
+
+    def __init__(self, path: Path, lock: int | None = None) -> None:
+        self.writer = SQLiteWriter(path)
+        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._work, name="sqlite-writer", daemon=True)
+        self.thread.start()
+
+    async def commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
+        return await self._run(partial(self.writer.commit, group, reserve_ids))
+
+    async def do(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(partial(self.writer.do, query, *args, **kwargs))
+
+    async def close(self) -> None:
+        self.jobs.put(None)
+        self.thread.join()
+        self.writer.close()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self.jobs.put((work, loop, future))
+        return await future
+
+    def _work(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            work, loop, future = job
+            result: Any = None
+            failure: Exception | None = None
+            try:
+                result = work()
+            except Exception as error:
+                failure = error
+            try:
+                loop.call_soon_threadsafe(_settle, future, result, failure)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+def _settle(future: asyncio.Future[Any], result: Any, failure: Exception | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failure)
+
+
+class Readers:
+    """Threads that read, each with a connection that holds no transaction between calls."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path = path
+        self.threads = ThreadPoolExecutor(count, thread_name_prefix="sqlite-reader")
+        self.local = threading.local()
+        self.connections: list[sqlite3.Connection] = []
+
+    async def do(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the query; raise StoreUnavailable if SQLite refuses."""
+        work = partial(query, **kwargs) if kwargs else query
+        return await asyncio.get_running_loop().run_in_executor(self.threads, self._guarded, work, *args)
+
+    def close(self) -> None:
+        self.threads.shutdown()
+        for connection in self.connections:
+            connection.close()
+
+    def _guarded(self, query: Callable[..., T], *args: Any) -> T:
+        try:
+            return query(self._connection(), *args)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(reason(self.path, error)) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self.local, "connection", None)
+        if connection is None:
+            connection = self.local.connection = connect(self.path)
+            connection.execute("PRAGMA query_only = 1")
+            self.connections.append(connection)
+        return connection
+
+
+class Calls:
+    """What the methods made by `reads` and `writes` need of a store."""
+
+    def __init__(self, readers: Readers, writer: Writer) -> None:
+        self.readers = readers
+        self.writer = writer
+
+
+def reads(query: Query[P, T]) -> Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]:
+    """Make the query a method that runs on a reader."""
+
+    async def method(store: Calls, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.readers.do(query, *args, **kwargs)
+
+    return method
+
+
+def writes(query: Query[P, T]) -> Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]:
+    """Make the query a method that runs in a transaction of the writer."""
+
+    async def method(store: Calls, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.writer.do(query, *args, **kwargs)
+
+    return method
