@@ -18,10 +18,10 @@ from pathlib import Path
 
 import httpx
 
-from roost.conform.outcome import Report
+from roost.conform.outcome import ConformReport
 from roost.conform.reports import as_markdown, summary
 from roost.conform.runner import judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 
 REPORT = Path("docs/reports/a2a-sdk.md")
 START_S = 30.0
@@ -84,7 +84,7 @@ def free_ports() -> tuple[int, int]:
         return one.getsockname()[1], other.getsockname()[1]
 
 
-def report() -> Report:
+def report() -> ConformReport:
     """What comes of a race is not the same every time: fresh hosts are tried until one loses it."""
     races = (judged(only=[RACE]) for _ in range(FRESH))
     lost = next((found for found in races if found.code == 1), None)
@@ -94,19 +94,19 @@ def report() -> Report:
     return found
 
 
-def judged(only: Sequence[str] = (), skip: Sequence[str] = ()) -> Report:
+def judged(only: Sequence[str] = (), skip: Sequence[str] = ()) -> ConformReport:
     """On a host of its own."""
     with tempfile.TemporaryDirectory() as folder:
         host = Host(Path(folder))
         host.start()
-        options = Options(host.url, timeout=TIMEOUT_S, restart=host.restart, only=[*only], skip=[*skip])
+        options = ConformOptions(host.url, timeout=TIMEOUT_S, restart=host.restart, only=[*only], skip=[*skip])
         try:
             return asyncio.run(judge(options))
         finally:
             host.kill()
 
 
-def page(found: Report) -> str:
+def page(found: ConformReport) -> str:
     """The same on every machine: ports, ids and times are left out."""
     text = as_markdown(found).partition("\n")[2].lstrip()
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", text)

@@ -18,7 +18,7 @@ from roost.conform.hints import Hint, Hints
 from roost.conform.outcome import Outcome
 from roost.conform.restart import restarting
 from roost.conform.runner import judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 from tests.conform.serving import served
 from tests.server import ROOT, roost
 
@@ -82,14 +82,14 @@ def test_without_a_token_only_the_card_and_access_are_judged(broken: str) -> Non
 
 
 def test_a_host_that_does_not_declare_that_it_asks_for_a_token(broken: str) -> None:
-    options = Options(f"{broken}/card-undeclared/rest", timeout=5, only=["first.*", "get.*"])
+    options = ConformOptions(f"{broken}/card-undeclared/rest", timeout=5, only=["first.*", "get.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
     assert [one.reason for one in report.of(Outcome.ERROR)] == ["the host asks for a credential: give --token"]
 
 
 def test_a_host_that_limits_its_callers_cannot_be_judged_and_has_not_failed(broken: str) -> None:
-    options = Options(f"{broken}/limited/both", token="token-a", timeout=5, only=["send.*", "stream.*"])
+    options = ConformOptions(f"{broken}/limited/both", token="token-a", timeout=5, only=["send.*", "stream.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
     assert report.of(Outcome.FAILED) == []
@@ -98,13 +98,15 @@ def test_a_host_that_limits_its_callers_cannot_be_judged_and_has_not_failed(brok
 @pytest.mark.parametrize(("binding", "code"), [("rpc", 0), ("rest", 1)])
 def test_a_stream_may_stay_open_where_a_task_waits_but_on_http(broken: str, binding: str, code: int) -> None:
     hints = Hints(plain=Hint("tck-input-required"))
-    options = Options(f"{broken}/paused-open/{binding}", token="token-a", hints=hints, timeout=1, only=["stream.end"])
+    options = ConformOptions(
+        f"{broken}/paused-open/{binding}", token="token-a", hints=hints, timeout=1, only=["stream.end"]
+    )
     assert asyncio.run(judge(options)).code == code
 
 
 def test_a_host_elsewhere_is_given_no_webhook_that_it_cannot_reach(broken: str) -> None:
     elsewhere = broken.replace("127.0.0.1", "0.0.0.0")
-    options = Options(f"{elsewhere}/elsewhere/rest", token="token-a", timeout=5, only=["push.delivered"])
+    options = ConformOptions(f"{elsewhere}/elsewhere/rest", token="token-a", timeout=5, only=["push.delivered"])
     report = asyncio.run(judge(options))
     assert "the host is not on this machine: give --receiver" in report.results[-1].reason
 

@@ -9,9 +9,9 @@ import pytest
 import uvloop
 
 from roost.conform.check import every
-from roost.conform.outcome import Outcome, Report
+from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 from tests.conform.broken import QUIRKS, SECOND
 from tests.conform.faults import FAULTS, Fault
 from tests.conform.serving import served
@@ -37,16 +37,16 @@ def broken() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def reports(broken: str) -> dict[Fault, Report]:
+def reports(broken: str) -> dict[Fault, ConformReport]:
     """Of all, several at a time: most of it is waiting."""
 
-    async def judged() -> dict[Fault, Report]:
+    async def judged() -> dict[Fault, ConformReport]:
         turn = asyncio.Semaphore(AT_ONCE)
 
-        async def one(fault: Fault) -> Report:
+        async def one(fault: Fault) -> ConformReport:
             url = f"{broken}/{fault.name}/{fault.bindings}"
             async with turn:
-                return await judge(Options(url, token="token-a", token_b="token-b", timeout=TIMEOUT_S))
+                return await judge(ConformOptions(url, token="token-a", token_b="token-b", timeout=TIMEOUT_S))
 
         every_fault = (*SOUND, *FAULTS)
         return dict(zip(every_fault, await asyncio.gather(*map(one, every_fault)), strict=True))
@@ -55,7 +55,7 @@ def reports(broken: str) -> dict[Fault, Report]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.name}-{fault.bindings}")
-def test_a_fault_is_found_by_its_check_and_no_other(reports: dict[Fault, Report], fault: Fault) -> None:
+def test_a_fault_is_found_by_its_check_and_no_other(reports: dict[Fault, ConformReport], fault: Fault) -> None:
     failed = reports[fault].of(Outcome.FAILED)
     assert {result.id for result in failed} == set(fault.found_by), [(one.name, one.observed) for one in failed]
     assert reports[fault].code == 1
@@ -67,7 +67,7 @@ def test_a_fault_is_found_by_its_check_and_no_other(reports: dict[Fault, Report]
 
 
 @pytest.mark.parametrize("sound", SOUND, ids=lambda fault: f"{fault.name}-{fault.bindings}")
-def test_a_sound_host_passes(reports: dict[Fault, Report], sound: Fault) -> None:
+def test_a_sound_host_passes(reports: dict[Fault, ConformReport], sound: Fault) -> None:
     report = reports[sound]
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
     assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
@@ -75,20 +75,20 @@ def test_a_sound_host_passes(reports: dict[Fault, Report], sound: Fault) -> None
     assert report.count(Outcome.PASSED) > 60
 
 
-def test_what_is_skipped_says_why(reports: dict[Fault, Report]) -> None:
+def test_what_is_skipped_says_why(reports: dict[Fault, ConformReport]) -> None:
     for report in reports.values():
         assert all(result.reason for result in report.of(Outcome.SKIPPED))
         assert all(result.reason for result in report.of(Outcome.ERROR))
 
 
-def test_an_interface_that_is_not_judged_is_told(reports: dict[Fault, Report]) -> None:
+def test_an_interface_that_is_not_judged_is_told(reports: dict[Fault, ConformReport]) -> None:
     report = reports[Fault(QUIRKS, (), "both")]
     assert len([note for note in report.notes if SECOND in note]) == 1
     (second,) = [one for one in report.of(Outcome.SKIPPED) if SECOND in one.reason]
     assert second.binding == "HTTP+JSON"
 
 
-def test_every_check_that_a_sound_host_passes_has_a_fault_that_it_finds(reports: dict[Fault, Report]) -> None:
+def test_every_check_that_a_sound_host_passes_has_a_fault_that_it_finds(reports: dict[Fault, ConformReport]) -> None:
     passed = {result.id for result in reports[SOUND[0]].of(Outcome.PASSED)}
     found = {name for fault in FAULTS for name in fault.found_by}
     assert passed - found == UNSEEDED

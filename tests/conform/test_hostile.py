@@ -15,9 +15,9 @@ import msgspec
 import pytest
 import trustme
 
-from roost.conform.outcome import LONGEST, Report, Unjudged
+from roost.conform.outcome import LONGEST, ConformReport, NotJudged
 from roost.conform.runner import INTERNAL, judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 from tests.server import roost
 
 Serve = Callable[[socket.socket, str], None]
@@ -116,13 +116,13 @@ RUBBISH = {
 }
 
 
-async def judged(url: str, seconds: float, *only: str) -> Report:
-    return await judge(Options(url, timeout=seconds, only=[*only]))
+async def judged(url: str, seconds: float, *only: str) -> ConformReport:
+    return await judge(ConformOptions(url, timeout=seconds, only=[*only]))
 
 
 @pytest.mark.parametrize("serve", RUBBISH.values(), ids=RUBBISH)
 async def test_a_host_without_a_card_cannot_be_judged(serve: Serve) -> None:
-    with hostile(serve) as url, pytest.raises(Unjudged, match=r"\S"):
+    with hostile(serve) as url, pytest.raises(NotJudged, match=r"\S"):
         await judged(url, 1)
 
 
@@ -222,7 +222,7 @@ async def test_what_a_card_says_of_itself_is_cleaned_and_cut() -> None:
 async def test_an_interface_that_cannot_be_called_is_left_out() -> None:
     with (
         hostile(says(answer(card("http://127.0.0.1:99999")))) as url,
-        pytest.raises(Unjudged, match="cannot be called"),
+        pytest.raises(NotJudged, match="cannot be called"),
     ):
         await judged(url, 1)
 
@@ -254,7 +254,7 @@ async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Mo
         connection.sendall(answer(card("", supportedInterfaces=interfaces)))
 
     with hostile(lambda _, path: called.append(path)) as plain, hostile(secure, context) as url:
-        options = Options(url, token="secret", timeout=5, only=["card.json", "version.old"])
+        options = ConformOptions(url, token="secret", timeout=5, only=["card.json", "version.old"])
         report = await judge(options)
     assert report.bindings == ["HTTP+JSON"]
     assert [note.partition(":")[0] for note in report.notes] == [
@@ -271,7 +271,9 @@ async def test_no_part_of_a_token_is_in_a_report(before: int) -> None:
     token = "first-half-of-it-and-the-second-half-of-it" * 2
     said = json.dumps({"error": {"code": 500, "message": "x" * before + f"{token} " * 100}}).encode()
     with hostile(with_card(says(answer(said, status="500 Oops")))) as url:
-        report = await judge(Options(url, token=token, timeout=5, only=["get.task", "send.answer", "errors.info"]))
+        report = await judge(
+            ConformOptions(url, token=token, timeout=5, only=["get.task", "send.answer", "errors.info"])
+        )
     assert {one.outcome for one in report.results if one.binding == "HTTP+JSON"} == {"failed", "error"}
     assert "***" in str(msgspec.to_builtins(report)) or before > 2000
     assert "first-half" not in str(msgspec.to_builtins(report))

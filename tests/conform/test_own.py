@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from roost.conform.grpc_client import place
-from roost.conform.outcome import Outcome, Report
+from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 from tests.doors.serving import free_port
 from tests.server import FLEET, Server, roost, running
 
@@ -66,44 +66,44 @@ def token(data: Path, name: str, *more: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Report, ...]]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConformReport, ...]]:
     data = tmp_path_factory.mktemp("data")
     tokens = token(data, "one"), token(data, "other"), token(data, "third", "--tenant", "acme")
     with ExitStack() as stack:
         own = Own(data, stack)
         own.start()
-        options = Options(own.url, token=tokens[0], token_b=tokens[1], timeout=TIMEOUT_S, restart=own.restart)
+        options = ConformOptions(own.url, token=tokens[0], token_b=tokens[1], timeout=TIMEOUT_S, restart=own.restart)
         only = ["send", "stream", "resume", "push"]
-        plain = Options(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
-        acme = Options(own.url, token=tokens[2], timeout=TIMEOUT_S, only=["tenants", "send.answer"])
+        plain = ConformOptions(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
+        acme = ConformOptions(own.url, token=tokens[2], timeout=TIMEOUT_S, only=["tenants", "send.answer"])
         of_acme = msgspec.structs.replace(acme, tenant_id="acme")
         yield tuple(asyncio.run(judge(one)) for one in (options, plain, acme, of_acme))
 
 
 @pytest.fixture
-def report(reports: tuple[Report, ...]) -> Report:
+def report(reports: tuple[ConformReport, ...]) -> ConformReport:
     return reports[0]
 
 
-def test_all_pass(report: Report) -> None:
+def test_all_pass(report: ConformReport) -> None:
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
     assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
     assert report.code == 0
 
 
-def test_it_was_judged_on_every_binding(report: Report) -> None:
+def test_it_was_judged_on_every_binding(report: ConformReport) -> None:
     assert report.bindings == ["JSONRPC", "HTTP+JSON", "GRPC"]
     assert report.profile == "tck"
     for binding in report.bindings:
         assert len([one for one in report.of(Outcome.PASSED) if one.binding == binding]) > 40
 
 
-def test_nothing_was_skipped_but_what_it_does_not_declare(report: Report) -> None:
+def test_nothing_was_skipped_but_what_it_does_not_declare(report: ConformReport) -> None:
     skipped = {one.id for one in report.of(Outcome.SKIPPED) if not JUDGED_ELSEWHERE.search(one.reason)}
     assert skipped <= NOT_THERE, skipped - NOT_THERE
 
 
-def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[Report, ...]) -> None:
+def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[ConformReport, ...]) -> None:
     """This one asks for input whatever it is told."""
     report = reports[1]
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
@@ -113,7 +113,7 @@ def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: t
     assert set(waits) == {"nobody says how to make this agent work for long: give --profile or --agent-hints"}
 
 
-def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[Report, ...]) -> None:
+def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[ConformReport, ...]) -> None:
     _, _, unsaid, said = reports
     assert unsaid.code == said.code == 0
     echoed = [[one for one in report.results if one.id == "tenants.echo"] for report in (unsaid, said)]

@@ -14,8 +14,8 @@ from roost.cli.options import Json
 from roost.cli.output import note, one_line, plain, table
 
 if TYPE_CHECKING:
-    from roost.conform.outcome import Report, Result
-    from roost.conform.target import Options
+    from roost.conform.outcome import ConformReport, Result
+    from roost.conform.target import ConformOptions
 
 CANNOT_JUDGE = 2
 
@@ -127,7 +127,7 @@ def conform(
     from roost.conform.reports import FORMATS
     from roost.conform.restart import restarting
     from roost.conform.runner import PATIENCE
-    from roost.conform.target import Options
+    from roost.conform.target import ConformOptions
 
     _check_choices(level, profile)
     formats = [name.strip() for name in report_format.split(",") if name.strip()]
@@ -143,7 +143,7 @@ def conform(
     where = url or executor_url
     if not where:
         raise Failed("whom should it judge? Give the URL of a host, an agent, or a card", CANNOT_JUDGE)
-    options = Options(
+    options = ConformOptions(
         where,
         token=_secret(token),
         token_b=_secret(token_b),
@@ -181,9 +181,9 @@ def _secret(token: str) -> str:
     return token
 
 
-def _judged(options: Options, agent_hints: str, *, quiet: bool) -> Report:
+def _judged(options: ConformOptions, agent_hints: str, *, quiet: bool) -> ConformReport:
     from roost.conform.hints import read_hints
-    from roost.conform.outcome import Unjudged
+    from roost.conform.outcome import NotJudged
     from roost.conform.reports import summary
     from roost.conform.runner import judge
 
@@ -193,7 +193,7 @@ def _judged(options: Options, agent_hints: str, *, quiet: bool) -> Report:
             options.hints = read_hints(agent_hints if written else Path(agent_hints).read_bytes())
         with _Progress(quiet) as progress:
             report = asyncio.run(judge(options, progress.tell))
-    except Unjudged as error:
+    except NotJudged as error:
         raise Failed(str(error), CANNOT_JUDGE) from None
     except OSError as error:
         raise Failed(f"cannot read {agent_hints}: {error.strerror}", CANNOT_JUDGE) from None
@@ -245,7 +245,7 @@ def _lines(result: Result) -> list[str]:
     return lines
 
 
-def _write(report: Report, formats: list[str], out: str) -> None:
+def _write(report: ConformReport, formats: list[str], out: str) -> None:
     from roost.conform.reports import FORMATS
 
     place = Path(out)

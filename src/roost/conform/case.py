@@ -10,9 +10,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from roost.conform.client import Answer, Client, Event, HttpClient, JSONObject, Stream, limited
+from roost.conform.client import (
+    ConformClient,
+    ConformResponse,
+    ConformStream,
+    HttpClient,
+    JSONObject,
+    StreamEvent,
+    limited,
+)
 from roost.conform.hints import Hint
-from roost.conform.outcome import Failed, Skipped, Unjudged, shown
+from roost.conform.outcome import CheckFailed, NotJudged, Skipped, shown
 from roost.conform.target import Target
 from roost.protocol.errors import A2AError
 from roost.protocol.states import SETTLED, TERMINAL
@@ -30,7 +38,7 @@ Headers = Mapping[str, str | None]
 
 
 class Case:
-    def __init__(self, target: Target, client: Client) -> None:
+    def __init__(self, target: Target, client: ConformClient) -> None:
         self.target = target
         self.client = client
         self.hints = target.hints
@@ -46,7 +54,7 @@ class Case:
 
     async def call(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
-    ) -> Answer:
+    ) -> ConformResponse:
         answer = await self.client.call(operation, params, headers, token)
         self._check_limit(answer)
         return answer
@@ -54,12 +62,12 @@ class Case:
     async def ok(self, operation: str, params: JSONObject, headers: Headers | None = None) -> JSONObject:
         answer = await self.call(operation, params, headers)
         if answer.result is None:
-            raise Failed(answer.seen, f"{operation} is answered")
+            raise CheckFailed(answer.seen, f"{operation} is answered")
         return answer.result
 
     async def tried(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
-    ) -> Answer:
+    ) -> ConformResponse:
         """Of a stream its refusal, or its first event."""
         if operation not in STREAMS:
             return await self.call(operation, params, headers, token)
@@ -67,7 +75,9 @@ class Case:
             if stream.refused is not None:
                 return stream.refused
             event = await anext(stream.events, None)
-            return Answer(event.data if event else {}, None, {}, 200, str(event.data) if event else "an empty stream")
+            return ConformResponse(
+                event.data if event else {}, None, {}, 200, str(event.data) if event else "an empty stream"
+            )
 
     async def refused(
         self,
@@ -76,17 +86,17 @@ class Case:
         *errors: type[A2AError],
         headers: Headers | None = None,
         token: str | None = None,
-    ) -> Answer:
+    ) -> ConformResponse:
         """With one of these errors, in the form of the binding."""
         answer = await self.tried(operation, params, headers, token)
         self.is_refusal(answer, operation, *errors)
         return answer
 
-    def is_refusal(self, answer: Answer, operation: str, *errors: type[A2AError]) -> None:
+    def is_refusal(self, answer: ConformResponse, operation: str, *errors: type[A2AError]) -> None:
         if not self.says(answer, *errors):
-            raise Failed(answer.seen, f"{operation} is refused with {_named(self.client, errors)}")
+            raise CheckFailed(answer.seen, f"{operation} is refused with {_named(self.client, errors)}")
 
-    def says(self, answer: Answer, *errors: type[A2AError]) -> bool:
+    def says(self, answer: ConformResponse, *errors: type[A2AError]) -> bool:
         """Whether it is one of these errors."""
         if answer.problem is None:
             return False
@@ -97,7 +107,7 @@ class Case:
     @asynccontextmanager
     async def stream(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[ConformStream]:
         async with self.client.stream(operation, params, headers, token) as stream:
             if stream.refused is not None:
                 self._check_limit(stream.refused)
@@ -106,13 +116,13 @@ class Case:
     @asynccontextmanager
     async def events(
         self, operation: str, params: JSONObject, headers: Headers | None = None
-    ) -> AsyncIterator[AsyncIterator[Event]]:
+    ) -> AsyncIterator[AsyncIterator[StreamEvent]]:
         async with self.stream(operation, params, headers) as stream:
             if stream.refused is not None:
-                raise Failed(stream.refused.seen, f"{operation} is answered with a stream")
+                raise CheckFailed(stream.refused.seen, f"{operation} is answered with a stream")
             yield stream.events
 
-    async def all_events(self, operation: str, params: JSONObject, headers: Headers | None = None) -> list[Event]:
+    async def all_events(self, operation: str, params: JSONObject, headers: Headers | None = None) -> list[StreamEvent]:
         """Until the host ends the stream."""
         async with self.events(operation, params, headers) as events:
             return [event async for event in events]
@@ -129,22 +139,22 @@ class Case:
         if "message" in answer:
             raise Skipped("the agent answers with a message, and makes no task")
         if not isinstance(task, dict) or not isinstance(task.get("id"), str) or not state(task):
-            raise Unjudged(f"SendMessage gave no task: {self._brief(answer)}")
+            raise NotJudged(f"SendMessage gave no task: {self._brief(answer)}")
         return {"contextId": "", **task}
 
     async def prepared(self, operation: str, params: JSONObject) -> JSONObject:
         try:
             answer = await self.call(operation, params)
-        except Failed as error:
-            raise Unjudged(f"{operation}: {self._brief(error.observed)}") from None
+        except CheckFailed as error:
+            raise NotJudged(f"{operation}: {self._brief(error.observed)}") from None
         if answer.result is None:
-            raise Unjudged(f"{operation} was refused: {self._brief(answer.seen)}")
+            raise NotJudged(f"{operation} was refused: {self._brief(answer.seen)}")
         return answer.result
 
-    def _check_limit(self, answer: Answer) -> None:
+    def _check_limit(self, answer: ConformResponse) -> None:
         """A host may take no more for now; nothing can be said of it then."""
         if limited(self.client, answer):
-            raise Unjudged(f"the host limits how often it may be called: {self._brief(answer.seen)}")
+            raise NotJudged(f"the host limits how often it may be called: {self._brief(answer.seen)}")
 
     def _brief(self, value: object) -> str:
         return shown(value, self.target.secrets, BRIEF)
@@ -189,12 +199,12 @@ class Case:
             raise Skipped("the agent was asked to work for long, and was done at once")
         return hint, seconds
 
-    async def get(self, task_id: str, client: Client | None = None, **more: Any) -> JSONObject:
+    async def get(self, task_id: str, client: ConformClient | None = None, **more: Any) -> JSONObject:
         """A read that is only a means."""
         return await Case(self.target, client or self.client).prepared("GetTask", {"id": task_id, **more})
 
     async def until(self, task_id: str, what: str, reached: Any) -> JSONObject:
-        """Ask until it is so; Failed if it never is."""
+        """Ask until it is so; CheckFailed if it never is."""
         end = time.monotonic() + self.limit
         task: JSONObject = {}
         while time.monotonic() < end:
@@ -202,7 +212,7 @@ class Case:
             if reached(task):
                 return task
             await asyncio.sleep(POLL_S)
-        raise Failed(task, f"the task comes to {what} within {self.limit:g} s")
+        raise CheckFailed(task, f"the task comes to {what} within {self.limit:g} s")
 
 
 def state(task: JSONObject) -> TaskState | None:
@@ -221,7 +231,7 @@ def valid(kind: type[T], value: object, what: str) -> T:
     try:
         return msgspec.convert(value, kind, strict=True)
     except (msgspec.ValidationError, ValueError) as error:
-        raise Failed(value, f"{what}: {error}") from None
+        raise CheckFailed(value, f"{what}: {error}") from None
 
 
 def same(left: JSONObject, right: JSONObject) -> bool:
@@ -238,5 +248,5 @@ def _plain(task: JSONObject) -> Any:
     return msgspec.to_builtins(found)
 
 
-def _named(client: Client, errors: tuple[type[A2AError], ...]) -> str:
+def _named(client: ConformClient, errors: tuple[type[A2AError], ...]) -> str:
     return " or ".join(f"{error.reason} ({client.code(error)})" for error in errors)

@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from roost.conform.outcome import Failed
-from roost.conform.wire import Frame, Http, Reply, parsed
+from roost.conform.outcome import CheckFailed
+from roost.conform.wire import Http, RawEvent, RawResponse, parsed
 from roost.protocol.errors import A2AError, TooManyRequests, Unauthenticated
 from roost.protocol.types import AgentInterface
 
@@ -25,7 +25,7 @@ EXTENSIONS = "A2A-Extensions"
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 
 
-class Problem(NamedTuple):
+class BindingError(NamedTuple):
     """An error as the binding has it."""
 
     code: int | str
@@ -39,30 +39,30 @@ class Problem(NamedTuple):
         return found[0] if found else None
 
 
-class Answer(NamedTuple):
+class ConformResponse(NamedTuple):
     result: JSONObject | None
-    problem: Problem | None
+    problem: BindingError | None
     headers: Mapping[str, str]
     status: int
     """HTTP's; 0 on gRPC."""
     seen: str
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     id: str | None
     data: JSONObject
 
 
-class Stream(NamedTuple):
+class ConformStream(NamedTuple):
     """Either it was refused, or there are events."""
 
-    refused: Answer | None
-    events: AsyncIterator[Event]
+    refused: ConformResponse | None
+    events: AsyncIterator[StreamEvent]
     kind: str = ""
     """Its media type."""
 
 
-class Client(ABC):
+class ConformClient(ABC):
     """`token` is the bearer token that every call carries, unless it is told otherwise."""
 
     name: str
@@ -80,7 +80,7 @@ class Client(ABC):
         params: JSONObject,
         headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
-    ) -> Answer: ...
+    ) -> ConformResponse: ...
 
     @abstractmethod
     def stream(
@@ -89,7 +89,7 @@ class Client(ABC):
         params: JSONObject,
         headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
-    ) -> AbstractAsyncContextManager[Stream]: ...
+    ) -> AbstractAsyncContextManager[ConformStream]: ...
 
     @abstractmethod
     def code(self, error: type[A2AError]) -> int | str:
@@ -113,7 +113,7 @@ class Client(ABC):
         return {name: value for name, value in made.items() if value is not None}
 
 
-class HttpClient(Client):
+class HttpClient(ConformClient):
     def __init__(self, interface: AgentInterface, token: str, http: Http) -> None:
         super().__init__(interface, token)
         self.http = http
@@ -124,12 +124,12 @@ class HttpClient(Client):
         """Method, URL and body."""
 
     @abstractmethod
-    def answer(self, reply: Reply) -> Answer: ...
+    def answer(self, reply: RawResponse) -> ConformResponse: ...
 
     @abstractmethod
     def event(self, data: bytes) -> JSONObject: ...
 
-    def refusal(self, reply: Reply) -> Answer | None:
+    def refusal(self, reply: RawResponse) -> ConformResponse | None:
         """Of an event that is an error."""
         return None
 
@@ -141,7 +141,7 @@ class HttpClient(Client):
         params: JSONObject,
         headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
-    ) -> Answer:
+    ) -> ConformResponse:
         method, url, body = self.request(operation, params)
         return self.answer(await self.http.fetch(method, url, self._all(headers, token, body), body))
 
@@ -152,7 +152,7 @@ class HttpClient(Client):
         params: JSONObject,
         headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[ConformStream]:
         method, url, body = self.request(operation, params)
         sent = {"Accept": "text/event-stream", **self._all(headers, token, body)}
         async with self.http.open(method, url, sent, body) as opened:
@@ -160,15 +160,15 @@ class HttpClient(Client):
             if opened.status == 200 and kind != "application/json" and kind != "application/a2a+json":
                 frames = opened.frames()
                 first = await anext(frames, None)
-                refused = self.refusal(Reply(opened.status, opened.headers, first.data)) if first else None
-                yield Stream(refused, _nothing() if refused else self._events(first, frames), kind)
+                refused = self.refusal(RawResponse(opened.status, opened.headers, first.data)) if first else None
+                yield ConformStream(refused, _nothing() if refused else self._events(first, frames), kind)
             else:
                 answer = self.answer(await opened.reply())
                 if answer.problem is None:
-                    raise Failed(answer.seen, "a stream of server-sent events, or an error")
-                yield Stream(answer, _nothing(), kind)
+                    raise CheckFailed(answer.seen, "a stream of server-sent events, or an error")
+                yield ConformStream(answer, _nothing(), kind)
 
-    async def raw(self, body: bytes, content_type: str = "", *, path: str = "") -> Reply:
+    async def raw(self, body: bytes, content_type: str = "", *, path: str = "") -> RawResponse:
         """A SendMessage with this body, whatever it is."""
         headers = self._headers({"Content-Type": content_type or self.content_type}, None)
         return await self.http.fetch("POST", self.place(path), headers, body)
@@ -176,11 +176,11 @@ class HttpClient(Client):
     @abstractmethod
     def place(self, path: str) -> str: ...
 
-    async def _events(self, first: Frame | None, frames: AsyncIterator[Frame]) -> AsyncIterator[Event]:
+    async def _events(self, first: RawEvent | None, frames: AsyncIterator[RawEvent]) -> AsyncIterator[StreamEvent]:
         if first is not None:
-            yield Event(first.id, self.event(first.data))
+            yield StreamEvent(first.id, self.event(first.data))
         async for frame in frames:
-            yield Event(frame.id, self.event(frame.data))
+            yield StreamEvent(frame.id, self.event(frame.data))
 
     def _all(self, headers: Mapping[str, str | None] | None, token: str | None, body: bytes | None) -> dict[str, str]:
         made = self._headers(headers, token)
@@ -202,32 +202,36 @@ class JsonRpc(HttpClient):
     def place(self, path: str) -> str:
         return self.base + path
 
-    def answer(self, reply: Reply) -> Answer:
+    def answer(self, reply: RawResponse) -> ConformResponse:
         expected = "a JSON-RPC response"
         body = reply.json(expected)
         if not isinstance(body, dict) or ("result" in body) == ("error" in body):
-            raise Failed(reply.seen(), f"{expected} with either a result or an error")
+            raise CheckFailed(reply.seen(), f"{expected} with either a result or an error")
         headers = {name.lower(): value for name, value in reply.headers.items()}
         if "result" in body:
             result = body["result"] if isinstance(body["result"], dict) else {}
-            return Answer(result, None, headers, reply.status, reply.seen())
+            return ConformResponse(result, None, headers, reply.status, reply.seen())
         error = body["error"]
         if not isinstance(error, dict) or not isinstance(error.get("code"), int):
-            raise Failed(reply.seen(), "a JSON-RPC error with a code and a message")
+            raise CheckFailed(reply.seen(), "a JSON-RPC error with a code and a message")
         data = error.get("data")
         details = data if isinstance(data, list) else []
-        return Answer(
-            None, Problem(error["code"], str(error.get("message", "")), details), headers, reply.status, reply.seen()
+        return ConformResponse(
+            None,
+            BindingError(error["code"], str(error.get("message", "")), details),
+            headers,
+            reply.status,
+            reply.seen(),
         )
 
-    def refusal(self, reply: Reply) -> Answer | None:
+    def refusal(self, reply: RawResponse) -> ConformResponse | None:
         body = parsed(reply.body, "a JSON-RPC response in an event")
         return self.answer(reply) if isinstance(body, dict) and "error" in body else None
 
     def event(self, data: bytes) -> JSONObject:
         body = parsed(data, "a JSON-RPC response in an event")
         if not isinstance(body, dict) or not isinstance(body.get("result"), dict):
-            raise Failed(body, "a JSON-RPC response with a result in every event")
+            raise CheckFailed(body, "a JSON-RPC response with a result in every event")
         found: JSONObject = body["result"]
         return found
 
@@ -271,38 +275,40 @@ class Rest(HttpClient):
         tenant = f"/{quote(self.interface.tenant, safe='')}" if self.interface.tenant else ""
         return self.base.rstrip("/") + tenant + (path or "/message:send")
 
-    def answer(self, reply: Reply) -> Answer:
+    def answer(self, reply: RawResponse) -> ConformResponse:
         headers = {name.lower(): value for name, value in reply.headers.items()}
         if 200 <= reply.status < 300:
             body = reply.json("an answer") if reply.body else {}
             if isinstance(body, dict) and isinstance(body.get("error"), dict) and "code" in body["error"]:
-                raise Failed(reply.seen(), "an error with its own HTTP status, not with a status of success")
-            return Answer(body if isinstance(body, dict) else {}, None, headers, reply.status, reply.seen())
+                raise CheckFailed(reply.seen(), "an error with its own HTTP status, not with a status of success")
+            return ConformResponse(body if isinstance(body, dict) else {}, None, headers, reply.status, reply.seen())
         try:
             error = json.loads(reply.body)["error"]
             details = error.get("details")
-            problem = Problem(reply.status, str(error.get("message", "")), details if isinstance(details, list) else [])
+            problem = BindingError(
+                reply.status, str(error.get("message", "")), details if isinstance(details, list) else []
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            problem = Problem(reply.status, "", [])
-        return Answer(None, problem, headers, reply.status, reply.seen())
+            problem = BindingError(reply.status, "", [])
+        return ConformResponse(None, problem, headers, reply.status, reply.seen())
 
     def event(self, data: bytes) -> JSONObject:
         body = parsed(data, "a StreamResponse in an event")
         if not isinstance(body, dict):
-            raise Failed(body, "a StreamResponse in every event")
+            raise CheckFailed(body, "a StreamResponse in every event")
         return body
 
     def code(self, error: type[A2AError]) -> int | str:
         return error.http
 
 
-def limited(client: Client, answer: Answer) -> bool:
+def limited(client: ConformClient, answer: ConformResponse) -> bool:
     """Whether the host takes no more for now."""
     code = None if answer.problem is None else answer.problem.code
     return answer.status == 429 or code == client.code(TooManyRequests)
 
 
-def unauthenticated(client: Client, answer: Answer) -> bool:
+def unauthenticated(client: ConformClient, answer: ConformResponse) -> bool:
     return answer.status == 401 or (answer.problem is not None and answer.problem.code == client.code(Unauthenticated))
 
 
@@ -310,6 +316,6 @@ def _query(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-async def _nothing() -> AsyncIterator[Event]:
+async def _nothing() -> AsyncIterator[StreamEvent]:
     return
     yield

@@ -15,8 +15,16 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from roost.conform.client import ERROR_INFO, Answer, Client, Event, JSONObject, Problem, Stream
-from roost.conform.outcome import Unjudged
+from roost.conform.client import (
+    ERROR_INFO,
+    BindingError,
+    ConformClient,
+    ConformResponse,
+    ConformStream,
+    JSONObject,
+    StreamEvent,
+)
+from roost.conform.outcome import NotJudged
 from roost.conform.wire import MAX_BODY, MAX_EVENTS, NoAnswer
 from roost.protocol.errors import A2AError
 from roost.protocol.types import AgentInterface
@@ -28,7 +36,7 @@ NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 
 
-class Grpc(Client):
+class Grpc(ConformClient):
     name = "GRPC"
 
     def __init__(self, interface: AgentInterface, token: str, limit: float, secure: bool) -> None:
@@ -54,7 +62,7 @@ class Grpc(Client):
         params: JSONObject,
         headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
-    ) -> Answer:
+    ) -> ConformResponse:
         request, kind = self._request(operation, params)
         method: Any = self.channel.unary_unary(
             f"/{SERVICE.full_name}/{operation}",
@@ -68,7 +76,7 @@ class Grpc(Client):
         except TypeError as error:
             raise NoAnswer(str(error), "a protobuf message of the method's type") from None
         found: JSONObject = MessageToDict(answer)
-        return Answer(found, None, {}, 0, str(found))
+        return ConformResponse(found, None, {}, 0, str(found))
 
     @asynccontextmanager
     async def stream(
@@ -77,7 +85,7 @@ class Grpc(Client):
         params: JSONObject,
         headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[ConformStream]:
         request, kind = self._request(operation, params)
         method: Any = self.channel.unary_stream(
             f"/{SERVICE.full_name}/{operation}",
@@ -88,21 +96,21 @@ class Grpc(Client):
         try:
             first = await call.read()
         except grpc.aio.AioRpcError as error:
-            yield Stream(self._problem(operation, error), self._rest(operation, call, None))
+            yield ConformStream(self._problem(operation, error), self._rest(operation, call, None))
             return
         try:
-            yield Stream(None, self._rest(operation, call, first))
+            yield ConformStream(None, self._rest(operation, call, first))
         finally:
             call.cancel()
             await asyncio.sleep(0)
 
-    async def _rest(self, operation: str, call: Any, first: Any) -> AsyncIterator[Event]:
+    async def _rest(self, operation: str, call: Any, first: Any) -> AsyncIterator[StreamEvent]:
         message, events = first, 0
         while message is not None and message is not grpc.aio.EOF:
             events += 1
             if events > MAX_EVENTS:
                 raise NoAnswer(f"more than {MAX_EVENTS} events", "a stream that ends")
-            yield Event(None, MessageToDict(message))
+            yield StreamEvent(None, MessageToDict(message))
             try:
                 message = await call.read()
             except grpc.aio.AioRpcError as error:
@@ -117,14 +125,14 @@ class Grpc(Client):
         try:
             request = ParseDict({**tenant, **params}, getattr(pb, method.input_type.name)())
         except ParseError as error:
-            raise Unjudged(f"protobuf cannot say this: {error}") from None
+            raise NotJudged(f"protobuf cannot say this: {error}") from None
         kinds = {"Empty": _Nothing}
         return request, kinds.get(method.output_type.name) or getattr(pb, method.output_type.name)
 
     def _metadata(self, headers: Mapping[str, str | None] | None, token: str | None) -> tuple[tuple[str, str], ...]:
         return tuple((name.lower(), value) for name, value in self._headers(headers, token).items())
 
-    def _problem(self, operation: str, error: grpc.aio.AioRpcError) -> Answer:
+    def _problem(self, operation: str, error: grpc.aio.AioRpcError) -> ConformResponse:
         code, text = error.code(), error.details() or ""
         if code in NO_ANSWER:
             raise NoAnswer(f"{operation}: {code.name}: {text}", "an answer in time")
@@ -133,7 +141,7 @@ class Grpc(Client):
         raw = trailers.get(DETAILS)
         if isinstance(raw, bytes):
             details = _details(raw)
-        return Answer(None, Problem(code.name, text, details), {}, 0, f"{code.name}: {text} {details}")
+        return ConformResponse(None, BindingError(code.name, text, details), {}, 0, f"{code.name}: {text} {details}")
 
 
 def place(url: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from roost.conform.outcome import Unjudged
+from roost.conform.outcome import NotJudged
 
 TCK = "tck"
 
@@ -80,4 +80,4 @@ def read_hints(text: str | bytes) -> Hints:
     try:
         return msgspec.json.decode(text, type=Hints)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unjudged(f"these are no hints: {error}") from None
+        raise NotJudged(f"these are no hints: {error}") from None

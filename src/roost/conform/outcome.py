@@ -1,9 +1,9 @@
 """What a check may find, and how it says so.
 
-Verdict
-├── Failed      the host did something else than the specification says
-├── Skipped     there is nothing to judge: the host does not say that it has this
-└── Unjudged    it could not be found out
+CheckOutcome
+├── CheckFailed    the host did something else than the specification says
+├── Skipped        there is nothing to judge: the host does not say that it has this
+└── NotJudged      it could not be found out
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Outcome(enum.StrEnum):
     ERROR = "error"
 
 
-class Verdict(Exception):
+class CheckOutcome(Exception):
     """Ends a check. A check that ends without one has passed."""
 
 
-class Failed(Verdict):
+class CheckFailed(CheckOutcome):
     def __init__(self, observed: object, expected: str) -> None:
         super().__init__(expected)
         self.observed = observed
         self.expected = expected
 
 
-class Skipped(Verdict):
+class Skipped(CheckOutcome):
     pass
 
 
-class Unjudged(Verdict):
+class NotJudged(CheckOutcome):
     pass
 
 
@@ -65,7 +65,7 @@ class Result(Struct, rename="camel"):
         return f"{self.id} [{self.binding}]" if self.binding else self.id
 
 
-class Report(Struct, rename="camel"):
+class ConformReport(Struct, rename="camel"):
     url: str
     agent: str
     bindings: list[str]

@@ -17,7 +17,7 @@ MAX_CALLS = 1000
 READ_S = 10.0
 
 
-class Call(NamedTuple):
+class WebhookDelivery(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
@@ -35,7 +35,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.url = ""
-        self.calls: list[Call] = []
+        self.calls: list[WebhookDelivery] = []
         self.held = asyncio.Event()
         self.held.set()
         self._news = asyncio.Condition()
@@ -48,7 +48,7 @@ class Receiver:
     def release(self) -> None:
         self.held.set()
 
-    async def until(self, enough: Callable[[list[Call]], bool], seconds: float) -> bool:
+    async def until(self, enough: Callable[[list[WebhookDelivery]], bool], seconds: float) -> bool:
         """Whether that came about in time."""
         end = time.monotonic() + seconds
         async with self._news:
@@ -106,7 +106,7 @@ class Receiver:
                 return False
         async with self._news:
             if len(self.calls) < MAX_CALLS:
-                self.calls.append(Call(headers, body))
+                self.calls.append(WebhookDelivery(headers, body))
             self._news.notify_all()
         await self.held.wait()
         answer = connection.send(h11.Response(status_code=204, headers=[("Content-Length", "0")])) or b""

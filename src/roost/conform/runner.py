@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from roost.conform.case import Case
 from roost.conform.check import ALL, Check, every
-from roost.conform.client import Client, unauthenticated
+from roost.conform.client import ConformClient, unauthenticated
 from roost.conform.needs import missing, secured
-from roost.conform.outcome import Failed, Outcome, Report, Result, Skipped, Unjudged, Verdict, shown
-from roost.conform.target import Options, Target
+from roost.conform.outcome import CheckFailed, CheckOutcome, ConformReport, NotJudged, Outcome, Result, Skipped, shown
+from roost.conform.target import ConformOptions, Target
 
 PATIENCE = 6
 """A check may take so many times as long as one request."""
@@ -24,19 +24,19 @@ INTERNAL = "the check itself broke: "
 Progress = Callable[[Result, int, int], None]
 
 
-async def judge(options: Options, progress: Progress = lambda result, done, of: None) -> Report:
-    """Unjudged if there is nothing that could be judged."""
+async def judge(options: ConformOptions, progress: Progress = lambda result, done, of: None) -> ConformReport:
+    """NotJudged if there is nothing that could be judged."""
     target = Target(options)
     try:
         await target.open()
         if not target.clients:
-            raise Unjudged("; ".join(target.notes) or "the card names no interface of A2A 1.0 that could be judged")
+            raise NotJudged("; ".join(target.notes) or "the card names no interface of A2A 1.0 that could be judged")
         return await _judged(target, progress)
     finally:
         await target.close()
 
 
-async def _judged(target: Target, progress: Progress) -> Report:
+async def _judged(target: Target, progress: Progress) -> ConformReport:
     options = target.options
     checks = list(every(options.only, options.skip, options.level))
     plan = [(check, client) for check in checks for client in _clients(target, check)]
@@ -61,10 +61,10 @@ async def _judged(target: Target, progress: Progress) -> Report:
         progress(result, len(plan), len(plan))
     names = [client.name for client in target.clients]
     agent, url, *notes = (shown(text, target.secrets) for text in (target.agent, target.url, *target.notes))
-    return Report(url, agent, names, target.profile, results, notes)
+    return ConformReport(url, agent, names, target.profile, results, notes)
 
 
-def _clients(target: Target, check: Check) -> list[Client]:
+def _clients(target: Target, check: Check) -> list[ConformClient]:
     if not check.bindings:
         return target.clients[:1]
     return [client for client in target.clients if client.name in check.bindings]
@@ -87,7 +87,7 @@ async def _locked(target: Target) -> bool:
     client = target.clients[0]
     try:
         return unauthenticated(client, await client.call("ListTasks", {}))
-    except Verdict:
+    except CheckOutcome:
         return False  # each check says for itself what is wrong
 
 
@@ -96,7 +96,7 @@ def _left_out(concerned: int) -> Result:
     return Result("token", "auth", "", f"{concerned} checks that take one", "7.4", "MUST", Outcome.ERROR, reason)
 
 
-async def _run(target: Target, check: Check, client: Client) -> Result:
+async def _run(target: Target, check: Check, client: ConformClient) -> Result:
     binding = client.name if check.bindings else ""
     result = Result(check.id, check.surface, binding, check.title, check.section, check.level, Outcome.PASSED)
     reasons = [reason for need in check.needs if (reason := missing(target, need))]
@@ -108,13 +108,13 @@ async def _run(target: Target, check: Check, client: Client) -> Result:
     try:
         async with asyncio.timeout(limit):
             await check.body(Case(target, client))
-    except Failed as found:
+    except CheckFailed as found:
         result.outcome = Outcome.FAILED
         result.observed = shown(found.observed, target.secrets)
         result.expected = shown(found.expected, target.secrets)
     except Skipped as found:
         result.outcome, result.reason = Outcome.SKIPPED, shown(str(found), target.secrets)
-    except Unjudged as found:
+    except NotJudged as found:
         result.outcome, result.reason = Outcome.ERROR, shown(str(found), target.secrets)
     except TimeoutError:
         result.outcome, result.observed = Outcome.FAILED, f"no end within {limit:g} s"

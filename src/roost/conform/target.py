@@ -12,10 +12,10 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from roost.conform.client import Client, JsonRpc, Rest
+from roost.conform.client import ConformClient, JsonRpc, Rest
 from roost.conform.hints import PROFILES, Hints, profile_of
-from roost.conform.outcome import Failed, Unjudged, shown
-from roost.conform.wire import Http, Reply
+from roost.conform.outcome import CheckFailed, NotJudged, shown
+from roost.conform.wire import Http, RawResponse
 from roost.protocol.types import AgentInterface
 
 WELL_KNOWN = "/.well-known/agent-card.json"
@@ -26,7 +26,7 @@ PLAIN = ("http:", "grpc:")
 MULTI_TENANT = "https://agentic-sandbox.aiwg.io/extensions/multi-tenant/v1"
 
 
-class Options(Struct):
+class ConformOptions(Struct):
     """What the user has said. Times are in seconds."""
 
     url: str
@@ -45,13 +45,13 @@ class Options(Struct):
 
 
 class Target:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ConformOptions) -> None:
         self.options = options
         self.url = card_url(options.url)
         self.http = Http(options.timeout, self.url.startswith("https:"))
-        self.reply: Reply = Reply(0, httpx.Headers(), b"")
+        self.reply: RawResponse = RawResponse(0, httpx.Headers(), b"")
         self.document: dict[str, Any] = {}
-        self.clients: list[Client] = []
+        self.clients: list[ConformClient] = []
         self.legacy: list[AgentInterface] = []
         """Interfaces of A2A 0.3."""
         self.notes: list[str] = []
@@ -63,31 +63,31 @@ class Target:
         self._credential: dict[str, str] = {}
         """What the card asks for."""
 
-    async def card(self, **headers: str) -> Reply:
+    async def card(self, **headers: str) -> RawResponse:
         return await self.http.fetch("GET", self.url, {"A2A-Version": "1.0", **self._credential, **headers})
 
     async def open(self) -> None:
-        """Unjudged if there is no card that could be read."""
+        """NotJudged if there is no card that could be read."""
         try:
             self.reply = await self.card(Accept="application/json")
             if self.reply.status in (401, 403) and self.options.token:
                 self._credential = {"Authorization": f"Bearer {self.options.token}"}
                 self.reply = await self.card(Accept="application/json")
-        except Failed as error:
-            raise Unjudged(f"cannot fetch the card: {error.observed}") from None
+        except CheckFailed as error:
+            raise NotJudged(f"cannot fetch the card: {error.observed}") from None
         if 300 <= self.reply.status < 400:
             where = shown(self.reply.headers.get("location", "an unnamed place"), self.secrets, 200)
-            raise Unjudged(f"{self.url} sends on to {where}, and nobody is followed: give that URL if it is right")
+            raise NotJudged(f"{self.url} sends on to {where}, and nobody is followed: give that URL if it is right")
         if self.reply.status == 401 and not self.options.token:
-            raise Unjudged(f"the card at {self.url} is not for everyone: give --token")
+            raise NotJudged(f"the card at {self.url} is not for everyone: give --token")
         if self.reply.status != 200:
-            raise Unjudged(f"there is no card at {self.url}: HTTP {self.reply.status}")
+            raise NotJudged(f"there is no card at {self.url}: HTTP {self.reply.status}")
         try:
             found = msgspec.json.decode(self.reply.body[:MAX_CARD])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Unjudged(f"what is at {self.url} is no card: {error}") from None
+            raise NotJudged(f"what is at {self.url} is no card: {error}") from None
         if not isinstance(found, dict) or not isinstance(found.get("supportedInterfaces"), list):
-            raise Unjudged(f"what is at {self.url} is no card of A2A 1.0: it has no supportedInterfaces")
+            raise NotJudged(f"what is at {self.url} is no card of A2A 1.0: it has no supportedInterfaces")
         self.document = found
         self.profile = self.profile or profile_of(found)
         if self.options.hints is None:
@@ -157,7 +157,7 @@ class Target:
             return "without TLS, the card with it"
         return ""
 
-    def client(self, binding: str) -> Client | None:
+    def client(self, binding: str) -> ConformClient | None:
         return next((client for client in self.clients if client.name == binding), None)
 
     @property
@@ -209,11 +209,11 @@ def card_url(text: str) -> str:
         url = httpx.URL(text)
         _ = urlsplit(text).port
     except (httpx.InvalidURL, ValueError) as error:
-        raise Unjudged(f"{text!r} is not a URL: {error}") from None
+        raise NotJudged(f"{text!r} is not a URL: {error}") from None
     if url.userinfo:
-        raise Unjudged("the URL must not hold a password: use --token")
+        raise NotJudged("the URL must not hold a password: use --token")
     if url.scheme not in ("http", "https") or not url.host:
-        raise Unjudged(f"{text!r} is not a URL that could be called: give http(s)://host[:port][/path]")
+        raise NotJudged(f"{text!r} is not a URL that could be called: give http(s)://host[:port][/path]")
     if "/.well-known/" in url.path or url.path.endswith(".json"):
         return str(url)
     return str(url.copy_with(path=url.path.rstrip("/") + WELL_KNOWN))

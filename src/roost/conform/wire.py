@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from roost.conform.outcome import Failed, Unjudged
+from roost.conform.outcome import CheckFailed, NotJudged
 
 MAX_BODY = 4 * 1024 * 1024
 MAX_EVENTS = 10_000
@@ -21,11 +21,11 @@ IDLE_S = 1.0
 """A connection that was idle for longer is not used again: the host may be about to close it."""
 
 
-class NoAnswer(Failed):
+class NoAnswer(CheckFailed):
     """Nothing came, or what came was no HTTP."""
 
 
-class Reply(NamedTuple):
+class RawResponse(NamedTuple):
     status: int
     headers: httpx.Headers
     body: bytes
@@ -50,10 +50,10 @@ def parsed(body: bytes, expected: str) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise Failed(body.decode("utf-8", "replace"), f"{expected}, and it is not JSON") from None
+        raise CheckFailed(body.decode("utf-8", "replace"), f"{expected}, and it is not JSON") from None
 
 
-class Frame(NamedTuple):
+class RawEvent(NamedTuple):
     """One server-sent event."""
 
     id: str | None
@@ -68,15 +68,15 @@ class Opened(NamedTuple):
     response: httpx.Response
     limit: float
 
-    async def reply(self) -> Reply:
+    async def reply(self) -> RawResponse:
         body = b""
         async for piece in self.response.aiter_raw():
             body += piece
             if len(body) > MAX_BODY:
                 raise NoAnswer(f"more than {MAX_BODY} bytes", "an answer of a reasonable size")
-        return Reply(self.status, self.headers, body)
+        return RawResponse(self.status, self.headers, body)
 
-    async def frames(self) -> AsyncIterator[Frame]:
+    async def frames(self) -> AsyncIterator[RawEvent]:
         """Those that are whole. Ends where the host ends the stream."""
         number: str | None = None
         data: list[bytes] = []
@@ -89,7 +89,7 @@ class Opened(NamedTuple):
                     events += 1
                     if events > MAX_EVENTS:
                         raise NoAnswer(f"more than {MAX_EVENTS} events", "a stream that ends")
-                    yield Frame(number, b"\n".join(data))
+                    yield RawEvent(number, b"\n".join(data))
                 number, data = None, []
             elif name == b"data":
                 data.append(value)
@@ -115,7 +115,7 @@ def authorities() -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=own)
     except OSError as error:
-        raise Unjudged(f"SSL_CERT_FILE: cannot read {own}: {error.strerror or error}") from None
+        raise NotJudged(f"SSL_CERT_FILE: cannot read {own}: {error.strerror or error}") from None
 
 
 class Http:
@@ -146,7 +146,7 @@ class Http:
 
     async def fetch(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, content: bytes | None = None
-    ) -> Reply:
+    ) -> RawResponse:
         async with self.open(method, url, headers, content) as opened:
             return await opened.reply()
 

@@ -8,8 +8,8 @@ from roost.conform.case import Case
 from roost.conform.check import HTTP, SHOULD, check
 from roost.conform.checks.listing import ids
 from roost.conform.checks.push import CREATE, DELETE, GET, LIST, PUSH, WEBHOOK, webhook
-from roost.conform.client import Answer, HttpClient, JSONObject
-from roost.conform.outcome import Failed, Skipped, Verdict
+from roost.conform.client import ConformResponse, HttpClient, JSONObject
+from roost.conform.outcome import CheckFailed, CheckOutcome, Skipped
 from roost.protocol.errors import Forbidden, TaskNotFound
 
 WRONG = "a-token-of-nobody"
@@ -21,7 +21,7 @@ async def operations(x: Case) -> list[tuple[str, JSONObject]]:
     """All that are declared, but for SendMessage and the extended card: those have checks of their own."""
     try:
         task = (await x.ended())["id"]
-    except Verdict:
+    except CheckOutcome:
         task = str(uuid.uuid4())
     found: list[tuple[str, JSONObject]] = [("ListTasks", {}), ("GetTask", {"id": task}), ("CancelTask", {"id": task})]
     if x.target.capability("streaming"):
@@ -32,15 +32,15 @@ async def operations(x: Case) -> list[tuple[str, JSONObject]]:
     return found
 
 
-def check_unauthenticated(x: Case, answer: Answer, what: str) -> None:
+def check_unauthenticated(x: Case, answer: ConformResponse, what: str) -> None:
     if answer.problem is None:
-        raise Failed(answer.seen, f"{what} is refused")
+        raise CheckFailed(answer.seen, f"{what} is refused")
     if isinstance(x.client, HttpClient):
         told = x.client.name == "JSONRPC" and answer.status in (200, 403) and answer.problem.code not in OTHERS
         if answer.status != 401 and not told:
-            raise Failed(answer.seen, f"{what} is refused with 401")
+            raise CheckFailed(answer.seen, f"{what} is refused with 401")
     elif answer.problem.code != "UNAUTHENTICATED":
-        raise Failed(answer.seen, f"{what} is refused with UNAUTHENTICATED")
+        raise CheckFailed(answer.seen, f"{what} is refused with UNAUTHENTICATED")
 
 
 @check(
@@ -74,7 +74,7 @@ async def challenge(x: Case) -> None:
     if answer.status != 401:
         raise Skipped("the call is not refused with 401")
     if not answer.headers.get("www-authenticate"):
-        raise Failed(dict(answer.headers), "WWW-Authenticate")
+        raise CheckFailed(dict(answer.headers), "WWW-Authenticate")
 
 
 @check("auth.other-read", "A task of somebody else does not exist", "13.1", "token", "token-b")
@@ -85,7 +85,7 @@ async def other_read(x: Case) -> None:
     x.is_refusal(theirs, "GetTask of somebody else's task", TaskNotFound, Forbidden)
     never = await x.call("GetTask", {"id": str(uuid.uuid4())}, token=token)
     if theirs.problem and never.problem and theirs.problem.code != never.problem.code:
-        raise Failed(theirs.seen, f"the same as for a task that there never was: {never.problem.code}")
+        raise CheckFailed(theirs.seen, f"the same as for a task that there never was: {never.problem.code}")
 
 
 @check("auth.other-list", "Tasks of somebody else are not listed", "13.1", "token", "token-b")
@@ -93,11 +93,11 @@ async def other_list(x: Case) -> None:
     task = await x.ended()
     answer = await x.call("ListTasks", {"contextId": task["contextId"]}, token=x.target.options.token_b)
     if answer.result is not None and answer.result.get("tasks"):
-        raise Failed(answer.seen, "a listing without the tasks of others")
+        raise CheckFailed(answer.seen, "a listing without the tasks of others")
     newest = await x.send()
     everything = await x.call("ListTasks", {}, token=x.target.options.token_b)
     if everything.result is not None and newest["id"] in ids(everything.result):
-        raise Failed(everything.seen, "a listing without the tasks of others")
+        raise CheckFailed(everything.seen, "a listing without the tasks of others")
 
 
 @check("auth.other-cancel", "A task of somebody else cannot be canceled", "13.1", "token", "token-b")

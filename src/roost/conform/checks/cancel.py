@@ -6,7 +6,7 @@ import uuid
 
 from roost.conform.case import Case, settled, state
 from roost.conform.check import ONCE, check
-from roost.conform.outcome import Failed, Unjudged
+from roost.conform.outcome import CheckFailed, NotJudged
 from roost.protocol.errors import TaskNotCancelable, TaskNotFound
 from roost.protocol.types import TaskState
 
@@ -21,7 +21,7 @@ async def task(x: Case) -> None:
     waiting = await x.paused()
     found = await x.ok("CancelTask", {"id": waiting["id"]})
     if found.get("id") != waiting["id"]:
-        raise Failed(found, f"the task {waiting['id']}")
+        raise CheckFailed(found, f"the task {waiting['id']}")
     await x.until(waiting["id"], "CANCELED", lambda one: state(one) is TaskState.CANCELED)
 
 
@@ -42,17 +42,17 @@ async def stays(x: Case) -> None:
     hint, _ = await x.slow()
     begun = await x.send(hint, wait=False)
     if settled(begun):
-        raise Unjudged("the task was over before it could be canceled")
+        raise NotJudged("the task was over before it could be canceled")
     answer = await x.call("CancelTask", {"id": begun["id"]})
     if x.says(answer, TaskNotCancelable) and settled(await x.get(begun["id"])):
-        raise Unjudged("the task was over before it could be canceled")
+        raise NotJudged("the task was over before it could be canceled")
     if answer.result is None:
-        raise Failed(answer.seen, "CancelTask is answered")
+        raise CheckFailed(answer.seen, "CancelTask is answered")
     at_once = await x.until(begun["id"], "CANCELED", lambda one: state(one) is TaskState.CANCELED)
     other = await x.send(hint, wait=False)
     await x.until(other["id"], "an end", settled)  # the one that was canceled would have come to its own before
     later = await x.ok("GetTask", {"id": begun["id"]})
     if state(later) is not TaskState.CANCELED:
-        raise Failed(later, "the task is still TASK_STATE_CANCELED when its work would have ended")
+        raise CheckFailed(later, "the task is still TASK_STATE_CANCELED when its work would have ended")
     if later.get("artifacts") != at_once.get("artifacts"):
-        raise Failed(later, "no work after the cancel: the artifacts are as they were")
+        raise CheckFailed(later, "no work after the cancel: the artifacts are as they were")

@@ -7,7 +7,7 @@ import re
 from roost.conform.case import Case, valid
 from roost.conform.check import ALL, ONCE, SHOULD, check
 from roost.conform.client import unauthenticated
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.conform.target import host_of
 from roost.protocol.errors import ExtendedAgentCardNotConfigured, UnsupportedOperation
 from roost.protocol.types import AgentCard
@@ -21,7 +21,7 @@ SCHEMES = {"JSONRPC": ("http://", "https://"), "HTTP+JSON": ("http://", "https:/
 async def is_json(x: Case) -> None:
     kind = x.target.reply.kind
     if kind not in ("application/json", "application/a2a+json"):
-        raise Failed(f"Content-Type: {kind}", "the card is application/json or application/a2a+json")
+        raise CheckFailed(f"Content-Type: {kind}", "the card is application/json or application/a2a+json")
 
 
 @check("card.schema", "The card has every required field, in its right form", "4.4.1", on=ONCE)
@@ -29,7 +29,7 @@ async def schema(x: Case) -> None:
     valid(AgentCard, x.target.document, "a card of A2A 1.0")
     for name in REQUIRED_LISTS:
         if not x.target.document[name]:
-            raise Failed({name: x.target.document[name]}, f"{name} has at least one element (section 5.7)")
+            raise CheckFailed({name: x.target.document[name]}, f"{name} has at least one element (section 5.7)")
 
 
 @check("card.interfaces", "Interfaces have absolute URLs and a version Major.Minor", "8.3.1", on=ONCE)
@@ -37,9 +37,9 @@ async def interfaces(x: Case) -> None:
     for entry in x.target.interfaces():
         binding, url = str(entry.get("protocolBinding")), str(entry.get("url"))
         if binding in SCHEMES and (not url.startswith(SCHEMES[binding]) or host_of(url) is None):
-            raise Failed(entry, "the url is absolute: http(s)://host...")
+            raise CheckFailed(entry, "the url is absolute: http(s)://host...")
         if not VERSION.fullmatch(str(entry.get("protocolVersion"))):
-            raise Failed(entry, "protocolVersion is Major.Minor, as 1.0 (section 3.6)")
+            raise CheckFailed(entry, "protocolVersion is Major.Minor, as 1.0 (section 3.6)")
 
 
 @check("card.bindings", "A binding of one's own is named by a URI", "5.8", on=ONCE, level=SHOULD)
@@ -47,14 +47,14 @@ async def bindings(x: Case) -> None:
     for entry in x.target.interfaces():
         binding = str(entry.get("protocolBinding"))
         if binding not in ALL and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", binding):
-            raise Failed(entry, f"protocolBinding is one of {', '.join(ALL)}, or a URI")
+            raise CheckFailed(entry, f"protocolBinding is one of {', '.join(ALL)}, or a URI")
 
 
 @check("card.stable", "The card is the same when it is fetched again", "8.6.1", on=ONCE, level=SHOULD)
 async def stable(x: Case) -> None:
     again = await x.target.card()
     if (again.status, again.body) != (200, x.target.reply.body):
-        raise Failed(again.seen(), "the same card, byte for byte")
+        raise CheckFailed(again.seen(), "the same card, byte for byte")
 
 
 @check("card.caching", "The card has a Cache-Control with max-age, and an ETag", "8.6.1", on=ONCE, level=SHOULD)
@@ -62,7 +62,7 @@ async def caching(x: Case) -> None:
     headers = x.target.reply.headers
     if "max-age" not in headers.get("cache-control", "") or not headers.get("etag"):
         seen = {name: headers.get(name) for name in ("cache-control", "etag", "last-modified")}
-        raise Failed(seen, "Cache-Control with max-age, and ETag")
+        raise CheckFailed(seen, "Cache-Control with max-age, and ETag")
 
 
 @check("card.etag", "A card that has not changed is not sent again, another is", "8.6.2", on=ONCE, level=SHOULD)
@@ -72,10 +72,10 @@ async def etag(x: Case) -> None:
         raise Skipped("the card has no ETag")
     known = await x.target.card(**{"If-None-Match": tag})
     if known.status not in (200, 304) or known.headers.get("etag", tag) != tag:
-        raise Failed(f"{known.seen()}\nETag: {known.headers.get('etag')}", f"304, or the card with the ETag {tag}")
+        raise CheckFailed(f"{known.seen()}\nETag: {known.headers.get('etag')}", f"304, or the card with the ETag {tag}")
     other = await x.target.card(**{"If-None-Match": '"of-another-card"'})
     if (other.status, other.body) != (200, x.target.reply.body):
-        raise Failed(other.seen(), "the card, to who has another one")
+        raise CheckFailed(other.seen(), "the card, to who has another one")
 
 
 @check("card.extended", "The extended card is a card", "3.1.11", "extendedAgentCard")
@@ -93,7 +93,7 @@ async def extended(x: Case) -> None:
 async def extended_private(x: Case) -> None:
     answer = await x.call("GetExtendedAgentCard", {}, token="")
     if answer.problem is None:
-        raise Failed(answer.seen, "GetExtendedAgentCard without a credential is refused")
+        raise CheckFailed(answer.seen, "GetExtendedAgentCard without a credential is refused")
 
 
 @check(

@@ -11,9 +11,9 @@ from roost.conform import story
 from roost.conform.case import Case, valid
 from roost.conform.check import BEYOND, ONCE, check
 from roost.conform.checks.push import check_taken
-from roost.conform.client import Event
-from roost.conform.outcome import Failed, Skipped
-from roost.conform.receiver import Call, Receiver, receiving
+from roost.conform.client import StreamEvent
+from roost.conform.outcome import CheckFailed, Skipped
+from roost.conform.receiver import Receiver, WebhookDelivery, receiving
 from roost.conform.target import is_here
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import StreamResponse, TaskState
@@ -23,12 +23,12 @@ NOTIFICATION = "token-of-conform"
 CREDENTIALS = "credentials-of-conform"
 
 
-def over(calls: list[Call]) -> bool:
+def over(calls: list[WebhookDelivery]) -> bool:
     """Somebody was told that the task has ended, or waits."""
     return any(_state(call) in SETTLED for call in calls)
 
 
-def _state(call: Call) -> TaskState | None:
+def _state(call: WebhookDelivery) -> TaskState | None:
     found = call.json.get("statusUpdate") or call.json.get("task") or call.json
     try:
         return TaskState(found["status"]["state"])
@@ -56,7 +56,7 @@ async def webhook(x: Case) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
         raise Skipped(f"there can be no webhook at {place}: {error}") from None
 
 
-async def delivered(x: Case) -> list[Call]:
+async def delivered(x: Case) -> list[WebhookDelivery]:
     """What a webhook gets of one task, once for all checks."""
     if "delivered" not in x.target.learned:
         async with webhook(x) as (receiver, configuration):
@@ -69,11 +69,11 @@ async def delivered(x: Case) -> list[Call]:
             task = result["task"]["id"]
             await receiver.until(lambda calls: over(_of(task, calls)), x.limit)
             x.target.learned["delivered"] = _of(task, receiver.calls)
-    found: list[Call] = x.target.learned["delivered"]
+    found: list[WebhookDelivery] = x.target.learned["delivered"]
     return found
 
 
-async def arrived(x: Case) -> list[Call]:
+async def arrived(x: Case) -> list[WebhookDelivery]:
     """At least one."""
     calls = await delivered(x)
     if not calls:
@@ -81,11 +81,11 @@ async def arrived(x: Case) -> list[Call]:
     return calls
 
 
-def _of(task: str, calls: list[Call]) -> list[Call]:
+def _of(task: str, calls: list[WebhookDelivery]) -> list[WebhookDelivery]:
     return [call for call in calls if _task(call) == task]
 
 
-def _task(call: Call) -> str:
+def _task(call: WebhookDelivery) -> str:
     """Also of an event that is not wrapped as it should be: `push.payload` says so."""
     for name in ("task", "statusUpdate", "artifactUpdate"):
         one = call.json.get(name)
@@ -99,14 +99,14 @@ async def arrive(x: Case) -> None:
     calls = await delivered(x)
     if not over(calls):
         seen = [call.body.decode("utf-8", "replace") for call in calls]
-        raise Failed(seen or "nothing came", f"the state at which the task ends or waits, within {x.limit:g} s")
+        raise CheckFailed(seen or "nothing came", f"the state at which the task ends or waits, within {x.limit:g} s")
 
 
 @check("push.payload", "What is delivered is a StreamResponse", "4.3.3", PUSH, on=ONCE)
 async def payload(x: Case) -> None:
     for call in await arrived(x):
         valid(StreamResponse, call.json, "a StreamResponse")
-        story.kind(Event(None, call.json))
+        story.kind(StreamEvent(None, call.json))
 
 
 @check("push.order", "Notifications come in the order of the events", "3.5.2", PUSH, on=ONCE)
@@ -115,7 +115,7 @@ async def order(x: Case) -> None:
     before: TaskState | None = None
     for now in filter(None, map(_state, calls)):
         if before is not None and now is not before and (before in TERMINAL or now is TaskState.SUBMITTED):
-            raise Failed(story.told([Event(None, call.json) for call in calls]), f"no {now} after {before}")
+            raise CheckFailed(story.told([StreamEvent(None, call.json) for call in calls]), f"no {now} after {before}")
         before = now
 
 
@@ -123,7 +123,7 @@ async def order(x: Case) -> None:
 async def credentials(x: Case) -> None:
     for call in await arrived(x):
         if call.headers.get("authorization") != f"Bearer {CREDENTIALS}":
-            raise Failed(
+            raise CheckFailed(
                 {"authorization": call.headers.get("authorization")}, "Authorization: Bearer and the credentials"
             )
 
@@ -132,7 +132,7 @@ async def credentials(x: Case) -> None:
 async def token(x: Case) -> None:
     for call in await arrived(x):
         if NOTIFICATION not in call.headers.values():
-            raise Failed(call.headers, "X-A2A-Notification-Token with the token")
+            raise CheckFailed(call.headers, "X-A2A-Notification-Token with the token")
 
 
 @check(
@@ -149,10 +149,10 @@ async def slow(x: Case) -> None:
         receiver.release()
         try:
             events = await reading
-        except Failed:
+        except CheckFailed:
             events = []
         if not done:
-            raise Failed(
+            raise CheckFailed(
                 f"no end of the stream while the webhook did not answer; then {story.told(events)}",
                 "a stream that comes to its end while a webhook has not answered yet",
             )

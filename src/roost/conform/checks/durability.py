@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roost.conform.case import Case, settled, state
 from roost.conform.check import BEYOND, ONCE, check
-from roost.conform.outcome import Failed, Unjudged
+from roost.conform.outcome import CheckFailed, NotJudged
 from roost.conform.wire import NoAnswer
 from roost.protocol.errors import UnsupportedOperation
 from roost.protocol.types import TaskState
@@ -24,11 +24,11 @@ async def crash(x: Case) -> None:
     begun = await x.send(hint, wait=False)
     begun = await x.until(begun["id"], "WORKING", lambda one: state(one) is TaskState.WORKING or settled(one))
     if settled(begun):
-        raise Unjudged("the task was over before the crash")
+        raise NotJudged("the task was over before the crash")
     await _restart(x)
     answer = await x.call("GetTask", {"id": begun["id"]})
     if answer.result is None:
-        raise Failed(answer.seen, f"the task {begun['id']}, which had been acknowledged")
+        raise CheckFailed(answer.seen, f"the task {begun['id']}, which had been acknowledged")
     if x.target.capability("streaming") and not settled(answer.result):
         await _follow(x, begun["id"])
     await x.until(begun["id"], "an end", settled)
@@ -44,7 +44,7 @@ async def _follow(x: Case, task_id: str) -> None:
     except NoAnswer as error:
         task = await x.get(task_id)
         seen = {"SubscribeToTask": error.observed, "the task then": str(state(task))}
-        raise Failed(seen, "a stream that comes to the end of the task") from None
+        raise CheckFailed(seen, "a stream that comes to the end of the task") from None
 
 
 @check("durability.kept", "A task that was over is there after a restart", "3.1.3", "restart", on=ONCE, level=BEYOND)
@@ -53,7 +53,7 @@ async def kept(x: Case) -> None:
     await _restart(x)
     found = await x.ok("GetTask", {"id": task["id"]})
     if (state(found), found.get("artifacts")) != (state(task), task.get("artifacts")):
-        raise Failed(found, "the task as it was")
+        raise CheckFailed(found, "the task as it was")
 
 
 async def _restart(x: Case) -> None:
@@ -62,4 +62,4 @@ async def _restart(x: Case) -> None:
     try:
         await restart()
     except OSError as error:
-        raise Unjudged(f"the host could not be started again: {error}") from None
+        raise NotJudged(f"the host could not be started again: {error}") from None

@@ -6,9 +6,9 @@ import uuid
 
 from roost.conform.case import Case
 from roost.conform.check import HTTP, SHOULD, check
-from roost.conform.client import ERROR_INFO, VERSION, Answer, HttpClient, JSONObject
-from roost.conform.outcome import Failed
-from roost.conform.wire import Reply
+from roost.conform.client import ERROR_INFO, VERSION, ConformResponse, HttpClient, JSONObject
+from roost.conform.outcome import CheckFailed
+from roost.conform.wire import RawResponse
 from roost.protocol.errors import (
     DOMAIN,
     A2AError,
@@ -28,33 +28,33 @@ def wrapped(client: HttpClient, params: JSONObject) -> bytes:
     return client.request("SendMessage", params)[2] or b""
 
 
-def check_refused(x: Case, reply: Reply, *codes: int | str) -> None:
+def check_refused(x: Case, reply: RawResponse, *codes: int | str) -> None:
     expected = f"an error with {' or '.join(map(str, codes))}"
     if reply.status >= 500:
-        raise Failed(reply.seen(), f"{expected}: the client was wrong, not the host")
+        raise CheckFailed(reply.seen(), f"{expected}: the client was wrong, not the host")
     problem = x.http.answer(reply).problem
     if problem is None or problem.code not in codes:
-        raise Failed(reply.seen(), expected)
+        raise CheckFailed(reply.seen(), expected)
 
 
 @check("errors.info", "An error of A2A says which it is, in an ErrorInfo", "9.5, 10.6, 11.6")
 async def info(x: Case) -> None:
     unknown = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
     if unknown.problem is None:
-        raise Failed(unknown.seen, "an error")
+        raise CheckFailed(unknown.seen, "an error")
     check_info(x, unknown, TaskNotFound)
     version = await x.call("ListTasks", {}, {VERSION: "99.0"})
     if x.says(version, VersionNotSupported):  # otherwise version.unknown finds it
         check_info(x, version, VersionNotSupported)
 
 
-def check_info(x: Case, answer: Answer, error: type[A2AError]) -> None:
+def check_info(x: Case, answer: ConformResponse, error: type[A2AError]) -> None:
     assert answer.problem is not None
     found = answer.problem.info
     if found is None and x.client.name == "JSONRPC" and not answer.problem.details:
         return  # there it is only recommended: errors.rpc-info
     if found is None or (found.get("reason"), found.get("domain")) != (error.reason, DOMAIN):
-        raise Failed(answer.seen, f"{ERROR_INFO} with the reason {error.reason} and the domain {DOMAIN}")
+        raise CheckFailed(answer.seen, f"{ERROR_INFO} with the reason {error.reason} and the domain {DOMAIN}")
 
 
 @check(
@@ -63,14 +63,14 @@ def check_info(x: Case, answer: Answer, error: type[A2AError]) -> None:
 async def rpc_info(x: Case) -> None:
     answer = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
     if answer.problem is not None and not answer.problem.details:
-        raise Failed(answer.seen, f"data: a list with a {ERROR_INFO}")
+        raise CheckFailed(answer.seen, f"data: a list with a {ERROR_INFO}")
 
 
 @check("errors.message", "An error has a message for people", "3.3.2")
 async def message(x: Case) -> None:
     answer = await x.call("GetTask", {"id": str(uuid.uuid4()), "historyLength": 1})
     if answer.problem is not None and not answer.problem.message:
-        raise Failed(answer.seen, "a message")
+        raise CheckFailed(answer.seen, "a message")
 
 
 @check("errors.json", "What is not JSON is refused as such", "9.5, 11.6", on=HTTP)
@@ -102,14 +102,14 @@ async def deep(x: Case) -> None:
     reply = await x.http.raw(wrapped(x.http, {"message": "DEEP"}).replace(b'"DEEP"', b"[" * DEEP + b"]" * DEEP))
     problem = x.http.answer(reply).problem if reply.status == 200 else None
     if reply.status >= 500 or (reply.status == 200 and (problem is None or problem.code == InternalError.code)):
-        raise Failed(reply.seen(), "an error that says that the client is wrong")
+        raise CheckFailed(reply.seen(), "an error that says that the client is wrong")
 
 
 @check("errors.content-type", "A body of another content type is refused", "9.1, 11.1", on=HTTP, level=SHOULD)
 async def content_type(x: Case) -> None:
     reply = await x.http.raw(wrapped(x.http, {"message": x.hints.plain.message()}), "text/plain")
     if reply.status >= 500 or (reply.status == 200 and x.http.answer(reply).problem is None):
-        raise Failed(reply.seen(), "an error that says that the client is wrong")
+        raise CheckFailed(reply.seen(), "an error that says that the client is wrong")
 
 
 @check("errors.unknown-field", "A field that the host does not know is passed over", "5.7", on=HTTP, level=SHOULD)
@@ -117,7 +117,7 @@ async def unknown_field(x: Case) -> None:
     params = {"message": {**x.hints.plain.message(), "ofAnotherVersion": {"x": 1}}}
     reply = await x.http.raw(wrapped(x.http, params))
     if reply.status != 200 or x.http.answer(reply).problem is not None:
-        raise Failed(reply.seen(), "the message is answered")
+        raise CheckFailed(reply.seen(), "the message is answered")
 
 
 @check("errors.history", "A negative historyLength is InvalidParams", "3.2.4")

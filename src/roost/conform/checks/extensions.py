@@ -8,7 +8,7 @@ from roost.conform.case import Case
 from roost.conform.check import ONCE, check
 from roost.conform.client import EXTENSIONS
 from roost.conform.needs import EXTENSION, IDEMPOTENCY
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.errors import ExtensionSupportRequired, IdempotencyKeyReused
 
 ASKED = {EXTENSIONS: IDEMPOTENCY}
@@ -43,7 +43,7 @@ async def replay(x: Case) -> None:
     first = await x.ok("SendMessage", params, ASKED)
     again = await x.ok("SendMessage", params, ASKED)
     if first.get("task", {}).get("id") != again.get("task", {}).get("id"):
-        raise Failed({"first": first, "again": again}, "the same task")
+        raise CheckFailed({"first": first, "again": again}, "the same task")
 
 
 @check("idempotency.reused", "An id that is used for another message is refused", IDEMPOTENCY, EXTENSION + IDEMPOTENCY)
@@ -66,4 +66,4 @@ async def race(x: Case) -> None:
     answers = await asyncio.gather(*(x.ok("SendMessage", params, ASKED) for _ in range(4)))
     ids = {answer.get("task", {}).get("id") for answer in answers}
     if len(ids) != 1:
-        raise Failed(sorted(map(str, ids)), "one task")
+        raise CheckFailed(sorted(map(str, ids)), "one task")

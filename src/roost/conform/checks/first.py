@@ -7,7 +7,7 @@ import asyncio
 from roost.conform.case import Case
 from roost.conform.check import ONCE, check
 from roost.conform.client import limited, unauthenticated
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 
 AT_ONCE = 8
 
@@ -23,7 +23,7 @@ async def concurrent(x: Case) -> None:
         raise Skipped("no --token was given, and the host asks for one")
     refused = [answer.seen for answer in answers if answer.problem is not None]
     if refused:
-        raise Failed(refused[0], f"{AT_ONCE} messages that are sent at the same time are all answered")
+        raise CheckFailed(refused[0], f"{AT_ONCE} messages that are sent at the same time are all answered")
     ids = [answer.result["task"]["id"] for answer in answers if answer.result and "task" in answer.result]
     if len(ids) != len(set(ids)):
-        raise Failed(ids, "each message makes a task of its own")
+        raise CheckFailed(ids, "each message makes a task of its own")

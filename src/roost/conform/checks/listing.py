@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.conform.case import Case, state, valid
 from roost.conform.check import HTTP, check
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.types import ListTasksResponse
 
 TASKS = 3
@@ -39,9 +39,9 @@ async def shape(x: Case) -> None:
     valid(ListTasksResponse, page, "a ListTasksResponse")
     absent = [name for name in ("tasks", "nextPageToken", "pageSize", "totalSize") if name not in page]
     if absent:
-        raise Failed(page, f"{', '.join(absent)}, which must always be there")
+        raise CheckFailed(page, f"{', '.join(absent)}, which must always be there")
     if page["totalSize"] != len(made):
-        raise Failed(page, f"totalSize {len(made)}")
+        raise CheckFailed(page, f"totalSize {len(made)}")
 
 
 @check("list.context", "A listing by contextId has the tasks of that context and no others", "3.1.4")
@@ -49,7 +49,7 @@ async def by_context(x: Case) -> None:
     where, made = await context(x)
     page = await x.ok("ListTasks", {"contextId": where})
     if sorted(ids(page)) != sorted(made):
-        raise Failed(page, f"the tasks {', '.join(sorted(made))}")
+        raise CheckFailed(page, f"the tasks {', '.join(sorted(made))}")
 
 
 @check("list.status", "A listing by status has only tasks in that state", "3.1.4")
@@ -58,10 +58,10 @@ async def by_status(x: Case) -> None:
     now = state(await x.get(made[0]))
     page = await x.ok("ListTasks", {"contextId": where, "status": str(now)})
     if made[0] not in ids(page) or any(state(task) is not now for task in page["tasks"]):
-        raise Failed(page, f"the tasks that are {now}")
+        raise CheckFailed(page, f"the tasks that are {now}")
     other = await x.ok("ListTasks", {"contextId": where, "status": "TASK_STATE_AUTH_REQUIRED"})
     if other.get("tasks"):
-        raise Failed(other, "no tasks: none is TASK_STATE_AUTH_REQUIRED")
+        raise CheckFailed(other, "no tasks: none is TASK_STATE_AUTH_REQUIRED")
 
 
 @check("list.order", "The task that changed last comes first", "3.1.4")
@@ -72,14 +72,14 @@ async def order(x: Case) -> None:
     if not all(times):
         raise Skipped("not every status has a timestamp")
     if times != sorted(times, key=_moment, reverse=True):
-        raise Failed(times, "timestamps that descend")
+        raise CheckFailed(times, "timestamps that descend")
 
 
 def _moment(timestamp: object) -> datetime:
     try:
         return datetime.fromisoformat(str(timestamp)).astimezone(UTC)
     except ValueError:
-        raise Failed(timestamp, "a timestamp as YYYY-MM-DDTHH:mm:ss.sssZ") from None
+        raise CheckFailed(timestamp, "a timestamp as YYYY-MM-DDTHH:mm:ss.sssZ") from None
 
 
 @check("list.paging", "Paging comes to its end, with every task once", "3.1.4")
@@ -91,15 +91,15 @@ async def paging(x: Case) -> None:
         asked = {"contextId": where, "pageSize": 1, **({"pageToken": token} if token else {})}
         page = await x.ok("ListTasks", asked)
         if len(ids(page)) > 1:
-            raise Failed(page, "at most pageSize tasks on a page")
+            raise CheckFailed(page, "at most pageSize tasks on a page")
         seen += ids(page)
         token = page.get("nextPageToken") or ""
         if not token:
             break
     else:
-        raise Failed(f"{MOST_PAGES} pages, and still a nextPageToken", f"an end after {len(made)} tasks")
+        raise CheckFailed(f"{MOST_PAGES} pages, and still a nextPageToken", f"an end after {len(made)} tasks")
     if sorted(seen) != sorted(made):
-        raise Failed(seen, f"each of {', '.join(made)}, once")
+        raise CheckFailed(seen, f"each of {', '.join(made)}, once")
 
 
 @check("list.artifacts", "Artifacts are listed only where they are asked for", "3.1.4")
@@ -107,16 +107,16 @@ async def artifacts(x: Case) -> None:
     where, made = await context(x)
     plain = await x.ok("ListTasks", {"contextId": where})
     if any("artifacts" in task for task in plain.get("tasks", [])):
-        raise Failed(plain, "tasks without the field artifacts")
+        raise CheckFailed(plain, "tasks without the field artifacts")
     if not (await x.get(made[0])).get("artifacts"):
         return
     whole = await x.ok("ListTasks", {"contextId": where, "includeArtifacts": True})
     if not all(task.get("artifacts") for task in whole.get("tasks", [])):
-        raise Failed(whole, "tasks with their artifacts")
+        raise CheckFailed(whole, "tasks with their artifacts")
 
 
 @check("list.bad-token", "A pageToken that is none is refused", "3.3.2")
 async def bad_token(x: Case) -> None:
     answer = await x.call("ListTasks", {"pageToken": "not-a-token-of-this-host"})
     if answer.problem is None or answer.problem.code in (500, -32603, "INTERNAL", "UNKNOWN"):
-        raise Failed(answer.seen, "an error that says that the client is wrong")
+        raise CheckFailed(answer.seen, "an error that says that the client is wrong")

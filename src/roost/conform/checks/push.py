@@ -6,8 +6,8 @@ import uuid
 
 from roost.conform.case import Case, valid
 from roost.conform.check import ONCE, SHOULD, check
-from roost.conform.client import Answer
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.client import ConformResponse
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.errors import Forbidden, InvalidParams, PushNotificationNotSupported, TaskNotFound
 from roost.protocol.types import ListTaskPushNotificationConfigsResponse, TaskPushNotificationConfig
 
@@ -29,17 +29,17 @@ async def webhook(x: Case) -> str:
     if "webhook" not in x.target.learned:
         task = await x.send()
         x.target.learned["webhook"] = await x.call(CREATE, {"taskId": task["id"], "url": WEBHOOK})
-    answer: Answer = x.target.learned["webhook"]
+    answer: ConformResponse = x.target.learned["webhook"]
     check_taken(x, answer, f"the host does not take {WEBHOOK} as a webhook")
     return WEBHOOK
 
 
-def check_taken(x: Case, answer: Answer, reason: str) -> None:
+def check_taken(x: Case, answer: ConformResponse, reason: str) -> None:
     """A host may choose the webhooks that it calls, and says that it is the client's fault."""
     if x.says(answer, InvalidParams, Forbidden):
         raise Skipped(reason)
     if answer.problem is not None:
-        raise Failed(answer.seen, "a config for push is taken, or its webhook is refused as INVALID_PARAMS")
+        raise CheckFailed(answer.seen, "a config for push is taken, or its webhook is refused as INVALID_PARAMS")
 
 
 @check("push.create", "A config gets an id, and can be read", "3.1.7, 3.1.8", PUSH)
@@ -49,10 +49,10 @@ async def create(x: Case) -> None:
     made = await x.ok(CREATE, {"taskId": task["id"], "url": url, "token": "conform"})
     config = valid(TaskPushNotificationConfig, made, "a TaskPushNotificationConfig")
     if not config.id or config.url != url:
-        raise Failed(made, f"an id, and the url {url}")
+        raise CheckFailed(made, f"an id, and the url {url}")
     found = await x.ok(GET, {"taskId": task["id"], "id": config.id})
     if (found.get("id"), found.get("url")) != (config.id, url):
-        raise Failed(found, f"the config {config.id} with its url")
+        raise CheckFailed(found, f"the config {config.id} with its url")
 
 
 @check("push.list", "The configs of a task are listed", "3.1.9", PUSH)
@@ -63,7 +63,7 @@ async def listed(x: Case) -> None:
     found = await x.ok(LIST, {"taskId": task["id"]})
     valid(ListTaskPushNotificationConfigsResponse, found, "a ListTaskPushNotificationConfigsResponse")
     if [one.get("id") for one in found.get("configs", [])] != [made.get("id")]:
-        raise Failed(found, f"the config {made.get('id')}")
+        raise CheckFailed(found, f"the config {made.get('id')}")
 
 
 @check("push.delete", "A deleted config is gone, and may be deleted again", "3.1.10", PUSH)
@@ -91,7 +91,7 @@ async def addresses(x: Case) -> None:
     for url in FORBIDDEN:
         answer = await x.call(CREATE, {"taskId": task["id"], "url": url})
         if answer.problem is None:
-            raise Failed(answer.seen, f"{url} is refused: it is link-local")
+            raise CheckFailed(answer.seen, f"{url} is refused: it is link-local")
 
 
 @check("push.undeclared", "Push that is not declared is PushNotificationNotSupported", "3.3.4", f"no {PUSH}")

@@ -8,9 +8,9 @@ from roost.conform import story
 from roost.conform.case import Case, state
 from roost.conform.check import HTTP, ONCE, check
 from roost.conform.checks.streams import streamed
-from roost.conform.client import Event
+from roost.conform.client import StreamEvent
 from roost.conform.needs import EXTENSION, STREAM_RESUME
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.states import TERMINAL
 
 LAST = "Last-Event-ID"
@@ -27,19 +27,19 @@ LAST = "Last-Event-ID"
 async def after(x: Case) -> None:
     whole = await streamed(x)
     if len(whole) < 3 or any(event.id is None for event in whole):
-        raise Failed([event.id for event in whole], "an id for every event")
+        raise CheckFailed([event.id for event in whole], "an id for every event")
     task_id = whole[0].data["task"]["id"]
     over = state(await x.get(task_id)) in TERMINAL
     for index in range(len(whole) - 1):
         resumed = await _resumed(x, task_id, str(whole[index].id), None if over else len(whole) - index)
         if [event.data for event in resumed[1:]] != [event.data for event in whole[index + 1 :]]:
             expected = story.told(whole[index + 1 :])
-            raise Failed(story.told(resumed), f"the task as of event {whole[index].id}, then {expected}")
+            raise CheckFailed(story.told(resumed), f"the task as of event {whole[index].id}, then {expected}")
 
 
-async def _resumed(x: Case, task_id: str, last: str, most: int | None) -> list[Event]:
+async def _resumed(x: Case, task_id: str, last: str, most: int | None) -> list[StreamEvent]:
     """To its end; of a task that is not over only so many."""
-    seen: list[Event] = []
+    seen: list[StreamEvent] = []
     async with x.events("SubscribeToTask", {"id": task_id}, {LAST: last}) as events:
         async for event in events:
             seen.append(event)
@@ -60,7 +60,7 @@ async def beyond(x: Case) -> None:
     whole = await streamed(x)
     async with x.stream("SubscribeToTask", {"id": whole[0].data["task"]["id"]}, {LAST: "999999"}) as stream:
         if stream.refused is None:
-            raise Failed("a stream", "an error: there is no such event")
+            raise CheckFailed("a stream", "an error: there is no such event")
 
 
 @check("resume.plain", "Who subscribes again has missed nothing", "3.1.6", "streaming", on=ONCE)
@@ -77,9 +77,9 @@ async def plain(x: Case) -> None:
             raise Skipped("the task was over before anyone came back")
         again = [event async for event in stream.events]
     if not again or "task" not in again[0].data:
-        raise Failed(story.told(again), "a stream that begins with the task")
+        raise CheckFailed(story.told(again), "a stream that begins with the task")
     have = story.folded(again)
     stored = await x.get(task_id)
     mine = story.content(msgspec.to_builtins(have.artifacts))
     if mine != story.content(stored.get("artifacts")):
-        raise Failed({"followed": mine, "stored": stored.get("artifacts")}, "all that the task has made")
+        raise CheckFailed({"followed": mine, "stored": stored.get("artifacts")}, "all that the task has made")

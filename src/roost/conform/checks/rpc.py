@@ -9,7 +9,7 @@ from typing import Any
 from roost.conform.case import Case
 from roost.conform.check import HTTP, check
 from roost.conform.client import JSONObject
-from roost.conform.outcome import Failed
+from roost.conform.outcome import CheckFailed
 from roost.protocol.errors import InvalidRequest, MethodNotFound
 
 RPC, REST = HTTP[:1], HTTP[1:]
@@ -35,35 +35,35 @@ async def request_id(x: Case) -> None:
     for given in (7, "seven"):
         for found, seen in await both(x, id=given):
             if found.get("id") != given or isinstance(found.get("id"), bool):
-                raise Failed(seen, f"id: {json.dumps(given)}")
+                raise CheckFailed(seen, f"id: {json.dumps(given)}")
 
 
 @check("rpc.version", 'A response says jsonrpc: "2.0"', "9.1", on=RPC)
 async def version(x: Case) -> None:
     for found, seen in await both(x):
         if found.get("jsonrpc") != "2.0":
-            raise Failed(seen, 'jsonrpc: "2.0"')
+            raise CheckFailed(seen, 'jsonrpc: "2.0"')
 
 
 @check("rpc.method", "A method that there is not is MethodNotFound", "9.5", on=RPC)
 async def method(x: Case) -> None:
     found, seen = await asked(x, method="NoSuchMethod")
     if (found.get("error") or {}).get("code") != MethodNotFound.code:
-        raise Failed(seen, f"the error {MethodNotFound.code}")
+        raise CheckFailed(seen, f"the error {MethodNotFound.code}")
 
 
 @check("rpc.request", "What is no request of JSON-RPC 2.0 is InvalidRequest", "9.5", on=RPC)
 async def request(x: Case) -> None:
     found, seen = await asked(x, jsonrpc="1.0")
     if (found.get("error") or {}).get("code") != InvalidRequest.code:
-        raise Failed(seen, f"the error {InvalidRequest.code}")
+        raise CheckFailed(seen, f"the error {InvalidRequest.code}")
 
 
 @check("rest.path", "A path that there is not is 404", "11.3", on=REST)
 async def path(x: Case) -> None:
     reply = await x.http.raw(b"{}", path="/no-such-operation")
     if not 300 <= reply.status < 500:
-        raise Failed(reply.seen(), "404")
+        raise CheckFailed(reply.seen(), "404")
 
 
 @check("rest.kind", "Answers are application/a2a+json or application/json", "11.1", on=REST)
@@ -72,7 +72,7 @@ async def kind(x: Case) -> None:
     answer = await x.call("GetTask", {"id": task["id"]})
     found = answer.headers.get("content-type", "").partition(";")[0]
     if found not in ("application/a2a+json", "application/json"):
-        raise Failed(f"Content-Type: {found}", "application/a2a+json")
+        raise CheckFailed(f"Content-Type: {found}", "application/a2a+json")
 
 
 @check("rest.status", "The code in an error is its HTTP status", "11.6", on=REST)
@@ -83,4 +83,4 @@ async def status(x: Case) -> None:
     except (ValueError, KeyError, TypeError):
         code = None
     if code != answer.status:
-        raise Failed(answer.seen, f"error.code {answer.status}, in the form of google.rpc.Status")
+        raise CheckFailed(answer.seen, f"error.code {answer.status}, in the form of google.rpc.Status")

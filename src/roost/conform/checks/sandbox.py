@@ -6,7 +6,7 @@ from roost.conform.case import Case
 from roost.conform.check import BEYOND, HTTP, ONCE, check
 from roost.conform.client import EXTENSIONS
 from roost.conform.needs import EXTENSION, HITL_PROMPT, PTY, RUNTIME, SANDBOX
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.conform.target import MULTI_TENANT
 from roost.protocol.errors import Forbidden, InvalidParams
 
@@ -29,12 +29,12 @@ async def echo(x: Case) -> None:
     if answer.problem is not None and answer.problem.code == x.client.code(Forbidden):
         raise Skipped(f"the caller is not of the tenant {tenant}: give --tenant-id")
     if answer.result is None:
-        raise Failed(answer.seen, "SendMessage is answered")
+        raise CheckFailed(answer.seen, "SendMessage is answered")
     if "task" not in answer.result:
         raise Skipped("the agent answers with a message, and makes no task")
     task = await x.ok("GetTask", {"id": answer.result["task"]["id"]}, headers)
     if (task.get("metadata") or {}).get("tenant_id") != tenant:
-        raise Failed(task, f"metadata.tenant_id: {tenant}")
+        raise CheckFailed(task, f"metadata.tenant_id: {tenant}")
 
 
 @check(
@@ -63,7 +63,7 @@ async def prompt(x: Case) -> None:
     metadata = result.get("task", {}).get("status", {}).get("message", {}).get("metadata", {})
     found = metadata.get(HITL_PROMPT, {})
     if not {"prompt_id", "prompt", "response_schema"} <= found.keys():
-        raise Failed(metadata, "prompt_id, prompt and response_schema")
+        raise CheckFailed(metadata, "prompt_id, prompt and response_schema")
 
 
 @check(
@@ -77,7 +77,7 @@ async def runtime(x: Case) -> None:
     result = await x.ok("SendMessage", {"message": x.hints.plain.message()}, {EXTENSIONS: RUNTIME})
     metadata = result.get("task", {}).get("metadata", {})
     if not {"runtime.instance_id", "runtime.kind"} <= metadata.keys():
-        raise Failed(metadata, "runtime.instance_id and runtime.kind")
+        raise CheckFailed(metadata, "runtime.instance_id and runtime.kind")
 
 
 @check(
@@ -96,7 +96,7 @@ async def sunset(x: Case) -> None:
     if len(absent) == len(V1_HEADERS) and (reply.status != 200 or reply.kind != "application/json"):
         raise Skipped(f"there is no {V1}")
     if absent:
-        raise Failed(dict(reply.headers), f"the headers {', '.join(absent)}")
+        raise CheckFailed(dict(reply.headers), f"the headers {', '.join(absent)}")
 
 
 @check("terminal.attach", "A terminal refuses a subprotocol that it does not speak", PTY, EXTENSION + PTY, on=HTTP[1:])
@@ -112,4 +112,4 @@ async def terminal(x: Case) -> None:
         headers["Authorization"] = f"Bearer {x.client.token}"
     reply = await x.target.http.fetch("GET", f"{x.target.base}/sessions/conform/attach", headers)
     if reply.status not in (400, 404):
-        raise Failed(reply.seen(), "400 unsupported_subprotocol, or 404 where there is no such session")
+        raise CheckFailed(reply.seen(), "400 unsupported_subprotocol, or 404 where there is no such session")

@@ -7,7 +7,7 @@ import uuid
 
 from roost.conform.case import Case, settled, state, valid
 from roost.conform.check import check
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.errors import InvalidParams, TaskNotFound, UnsupportedOperation
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import SendMessageResponse, TaskState
@@ -18,7 +18,7 @@ async def answer(x: Case) -> None:
     result = await x.ok("SendMessage", {"message": x.hints.plain.message()})
     found = valid(SendMessageResponse, result, "a SendMessageResponse")
     if (found.task is None) == (found.message is None):
-        raise Failed(result, "exactly one of task and message")
+        raise CheckFailed(result, "exactly one of task and message")
 
 
 @check("send.blocking", "A send that blocks returns when the task has ended or waits", "3.2.2")
@@ -26,7 +26,7 @@ async def blocking(x: Case) -> None:
     for hint in filter(None, (x.hints.plain, x.hints.slow)):
         result = await x.ok("SendMessage", {"message": hint.message(), "configuration": {"returnImmediately": False}})
         if "task" in result and not settled(result["task"]):
-            raise Failed(result, "a task in a terminal or an interrupted state")
+            raise CheckFailed(result, "a task in a terminal or an interrupted state")
 
 
 @check("send.non-blocking", "A send that does not block returns while the task is at work", "3.2.2")
@@ -38,7 +38,7 @@ async def non_blocking(x: Case) -> None:
     result = await x.ok("SendMessage", params)
     if "task" in result and state(result["task"]) in TERMINAL:
         took = time.monotonic() - begun
-        raise Failed(result, f"an answer at once, with a task that goes on; it took {took:.1f} s of {seconds:.1f}")
+        raise CheckFailed(result, f"an answer at once, with a task that goes on; it took {took:.1f} s of {seconds:.1f}")
 
 
 @check("send.direct", "A direct answer is a message, and no task", "3.1.1")
@@ -50,14 +50,14 @@ async def direct(x: Case) -> None:
     if found.message is None:
         raise Skipped("the agent was asked for a message, and made a task")
     if found.task is not None:
-        raise Failed(result, "a message, and no task")
+        raise CheckFailed(result, "a message, and no task")
 
 
 @check("send.context-made", "A task has a contextId, if the client gave none", "3.4.1")
 async def context_made(x: Case) -> None:
     task = await x.send()
     if not task.get("contextId"):
-        raise Failed(task, "a contextId that the host has made")
+        raise CheckFailed(task, "a contextId that the host has made")
 
 
 @check("send.context-kept", "A contextId of the client's is kept, or refused", "3.4.1")
@@ -68,14 +68,14 @@ async def context_kept(x: Case) -> None:
         return
     one = found.result.get("task") or found.result.get("message") or {}
     if one.get("contextId") != context:
-        raise Failed(found.seen, f"the contextId {context}, or an error")
+        raise CheckFailed(found.seen, f"the contextId {context}, or an error")
 
 
 @check("send.history", "historyLength 0 gives no history", "3.2.4")
 async def history(x: Case) -> None:
     result = await x.ok("SendMessage", {"message": x.hints.plain.message(), "configuration": {"historyLength": 0}})
     if result.get("task", {}).get("history"):
-        raise Failed(result, "a task without history")
+        raise CheckFailed(result, "a task without history")
 
 
 @check("send.unknown-task", "A message to a task that there is not is TaskNotFound", "3.4.2")
@@ -97,7 +97,7 @@ async def other_context(x: Case) -> None:
     message = x.hints.answer.message(taskId=task["id"], contextId=str(uuid.uuid4()))
     found = await x.call("SendMessage", {"message": message})
     if found.problem is None:
-        raise Failed(found.seen, "an error: the contextId is not the task's")
+        raise CheckFailed(found.seen, "an error: the contextId is not the task's")
     x.is_refusal(found, "SendMessage", InvalidParams, UnsupportedOperation, TaskNotFound)
 
 
@@ -109,10 +109,10 @@ async def follow_up(x: Case) -> None:
     stored = await x.get(task["id"])
     for one in (found, stored):
         if one.get("contextId") != task["contextId"]:
-            raise Failed(one, f"contextId {task['contextId']}, which is that of the task")
+            raise CheckFailed(one, f"contextId {task['contextId']}, which is that of the task")
     wrong = [one for one in stored.get("history", []) if one.get("contextId", task["contextId"]) != task["contextId"]]
     if wrong:
-        raise Failed(wrong[0], f"contextId {task['contextId']} in the history, which is that of the task")
+        raise CheckFailed(wrong[0], f"contextId {task['contextId']} in the history, which is that of the task")
 
 
 @check(
@@ -127,6 +127,6 @@ async def answered(x: Case) -> None:
     result = await x.ok("SendMessage", {"message": message})
     found = result.get("task", {})
     if found.get("id") != task["id"]:
-        raise Failed(result, f"the task {task['id']}, which goes on")
+        raise CheckFailed(result, f"the task {task['id']}, which goes on")
     if state(found) is not TaskState.COMPLETED:
         await x.until(task["id"], "its end", lambda one: state(one) is TaskState.COMPLETED)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from roost.conform.case import Case
 from roost.conform.check import ONCE, SHOULD, check
-from roost.conform.outcome import Failed, Skipped, Unjudged
+from roost.conform.outcome import CheckFailed, NotJudged, Skipped
 from roost.conform.target import Target
 from roost.identity.verifying import Fault, Jwk, Unverifiable, Verdict, key_urls, read_card, read_jwks, verify
 
@@ -34,10 +34,10 @@ async def verdicts(target: Target) -> list[Verdict]:
     try:
         found = await keys(target)
         if not found:
-            raise Unjudged("there are no keys where the card says")
+            raise NotJudged("there are no keys where the card says")
         return verify(target.reply.body, found)
     except Unverifiable as error:
-        raise Failed(str(error), "a signed card, and a key set, as section 8.4 has them") from None
+        raise CheckFailed(str(error), "a signed card, and a key set, as section 8.4 has them") from None
 
 
 @check("signatures.valid", "A signature of the card fits it", "8.4.3", "signatures", on=ONCE)
@@ -45,10 +45,10 @@ async def is_valid(x: Case) -> None:
     found = await verdicts(x.target)
     known = [one for one in found if one.fault is not Fault.UNKNOWN_KEY]
     if not known:
-        raise Unjudged("the keys that signed the card are not at hand")
+        raise NotJudged("the keys that signed the card are not at hand")
     if not any(one.valid for one in known) or any(one.fault is Fault.MISMATCH for one in known):
         seen = [f"{one.kid}: {one.why or 'valid'}" for one in found]
-        raise Failed(seen, "the card was not changed after it was signed")
+        raise CheckFailed(seen, "the card was not changed after it was signed")
 
 
 @check("signatures.cover", "What the card says is signed, all of it", "8.4.1", "signatures", on=ONCE, level=SHOULD)
@@ -58,7 +58,7 @@ async def cover(x: Case) -> None:
         raise Skipped("no signature is valid")
     left = set.intersection(*({*one.uncovered} for one in good))
     if left:
-        raise Failed(sorted(left), "no field that none of the signatures covers")
+        raise CheckFailed(sorted(left), "no field that none of the signatures covers")
 
 
 @check("signatures.notice", "A changed card no longer fits its signatures", "8.4.3", "signatures", on=ONCE)
@@ -70,7 +70,7 @@ async def notice(x: Case) -> None:
     changed = dict(x.target.document)
     changed["description"] = f"{changed.get('description')} (changed)"
     if any(one.valid for one in verify(json.dumps(changed).encode(), await keys(x.target))):
-        raise Failed("a card with another description is valid too", "signatures are over the whole card")
+        raise CheckFailed("a card with another description is valid too", "signatures are over the whole card")
 
 
 @check("signatures.header", "The protected header of a signature has alg, typ and kid", "8.4.2", "signatures", on=ONCE)
@@ -83,4 +83,4 @@ async def header(x: Case) -> None:
         except (KeyError, TypeError, ValueError):
             complete = False
         if not complete:
-            raise Failed(entry, "alg, which is not none, typ and kid")
+            raise CheckFailed(entry, "alg, which is not none, typ and kid")

@@ -9,19 +9,19 @@ import msgspec
 from roost.conform import story
 from roost.conform.case import Case, settled, state
 from roost.conform.check import HTTP, ONCE, check
-from roost.conform.client import Event
-from roost.conform.outcome import Failed, Skipped, Unjudged
+from roost.conform.client import StreamEvent
+from roost.conform.outcome import CheckFailed, NotJudged, Skipped
 from roost.conform.wire import NoAnswer
 from roost.protocol.errors import UnsupportedOperation
 from roost.protocol.types import TaskState
 
 
-async def streamed(x: Case) -> list[Event]:
+async def streamed(x: Case) -> list[StreamEvent]:
     """The events of one message, the same for all checks on this binding; without an end only `stream.end` cares."""
     key = f"streamed {x.client.name}"
     if key not in x.target.learned:
         hint = x.hints.chunks or x.hints.plain
-        seen: list[Event] = []
+        seen: list[StreamEvent] = []
         x.target.learned[key] = seen
         try:
             async with x.events("SendStreamingMessage", {"message": hint.message()}) as events:
@@ -29,9 +29,9 @@ async def streamed(x: Case) -> list[Event]:
                     seen.append(event)
         except NoAnswer as error:
             x.target.learned[f"endless {x.client.name}"] = error
-    found: list[Event] = x.target.learned[key]
+    found: list[StreamEvent] = x.target.learned[key]
     if not found:
-        raise Unjudged("no events came")
+        raise NotJudged("no events came")
     return found
 
 
@@ -42,7 +42,7 @@ async def end(x: Case) -> None:
     if endless is not None:
         if x.client.name != "HTTP+JSON" and story.waits(events):
             return  # only the end of a task is said to end a stream there
-        raise Failed([*story.told(events[-10:]), endless.observed], "the host ends the stream")
+        raise CheckFailed([*story.told(events[-10:]), endless.observed], "the host ends the stream")
     story.check_end(events)
 
 
@@ -69,16 +69,16 @@ async def artifacts(x: Case) -> None:
     task = msgspec.to_builtins(story.folded(events))
     stored = await x.get(task["id"])
     if story.content(task.get("artifacts")) != story.content(stored.get("artifacts")):
-        raise Failed({"streamed": task.get("artifacts"), "stored": stored.get("artifacts")}, "the same artifacts")
+        raise CheckFailed({"streamed": task.get("artifacts"), "stored": stored.get("artifacts")}, "the same artifacts")
 
 
 @check("stream.kind", "A stream is text/event-stream", "9.1, 11.1", "streaming", on=HTTP)
 async def media_type(x: Case) -> None:
     async with x.stream("SendStreamingMessage", {"message": x.hints.plain.message()}) as stream:
         if stream.refused is not None:
-            raise Failed(stream.refused.seen, "a stream")
+            raise CheckFailed(stream.refused.seen, "a stream")
         if stream.kind != "text/event-stream":
-            raise Failed(f"Content-Type: {stream.kind}", "text/event-stream")
+            raise CheckFailed(f"Content-Type: {stream.kind}", "text/event-stream")
 
 
 @check("stream.direct", "A message that is streamed is alone", "3.1.2", "streaming")
@@ -100,13 +100,13 @@ async def live(x: Case) -> None:
         event = await anext(events, None)
         late = time.monotonic() - begun > seconds / 2
         if event is None:
-            raise Failed("an empty stream", "events, while the task is at work")
+            raise CheckFailed("an empty stream", "events, while the task is at work")
         task = event.data.get("task")
         if not isinstance(task, dict):
             raise Skipped("the stream does not begin with a task")
         now = await x.ok("GetTask", {"id": task["id"]})
         if late and settled(now):
-            raise Failed(now, "the first event comes while the task is at work")
+            raise CheckFailed(now, "the first event comes while the task is at work")
 
 
 @check("stream.left", "A task goes on when its reader leaves", "3.5.2", "streaming", on=ONCE)

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from roost.conform import story
 from roost.conform.case import Case, state
 from roost.conform.check import BEYOND, ONCE, check
-from roost.conform.client import Event
-from roost.conform.outcome import Failed
+from roost.conform.client import StreamEvent
+from roost.conform.outcome import CheckFailed
 from roost.protocol.errors import TaskNotFound, UnsupportedOperation
 from roost.protocol.types import TaskState
 
@@ -33,9 +33,9 @@ async def first(x: Case) -> None:
     async with x.events("SubscribeToTask", {"id": task["id"]}) as events:
         event = await anext(events, None)
     if event is None or event.data.get("task", {}).get("id") != task["id"]:
-        raise Failed(event.data if event else "an empty stream", f"first the task {task['id']}")
+        raise CheckFailed(event.data if event else "an empty stream", f"first the task {task['id']}")
     if state(event.data["task"]) is not TaskState.INPUT_REQUIRED:
-        raise Failed(event.data, "the task in its current state")
+        raise CheckFailed(event.data, "the task in its current state")
 
 
 @check("subscribe.all", "All who follow a task see the same, to its end", "3.5.2", "streaming")
@@ -43,7 +43,7 @@ async def everyone(x: Case) -> None:
     task = await x.paused()
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(x.events("SubscribeToTask", {"id": task["id"]})) for _ in range(2)]
-        seen: list[list[Event]] = [[await anext(stream)] for stream in streams]
+        seen: list[list[StreamEvent]] = [[await anext(stream)] for stream in streams]
         message = x.hints.answer.message(taskId=task["id"], contextId=task["contextId"])
         await x.prepared("SendMessage", {"message": message})
 
@@ -54,7 +54,9 @@ async def everyone(x: Case) -> None:
             await read(index)
     one, other = ([event.data for event in events] for events in seen)
     if one != other:
-        raise Failed({"first": story.told(seen[0]), "second": story.told(seen[1])}, "the same events in the same order")
+        raise CheckFailed(
+            {"first": story.told(seen[0]), "second": story.told(seen[1])}, "the same events in the same order"
+        )
     story.check_end(seen[0])
 
 
@@ -67,7 +69,7 @@ async def unread(x: Case) -> None:
             await stack.enter_async_context(x.events("SendStreamingMessage", {"message": hint.message()}))
         reply = await x.target.card()
         if reply.status not in (200, 304):
-            raise Failed(reply.seen(), "the card, while streams are open that nobody reads")
+            raise CheckFailed(reply.seen(), "the card, while streams are open that nobody reads")
         await x.ok("SendMessage", {"message": x.hints.plain.message()})
     await asyncio.sleep(0)
 

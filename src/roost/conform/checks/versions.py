@@ -8,7 +8,7 @@ import uuid
 from roost.conform.case import Case
 from roost.conform.check import HTTP, ONCE, SHOULD, check
 from roost.conform.client import EXTENSIONS, VERSION
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.errors import VersionNotSupported
 
 
@@ -31,7 +31,7 @@ async def absent(x: Case) -> None:
         raise Skipped(f"the card names an interface {x.client.name} of 0.3: version.old judges that")
     answer = await x.call("ListTasks", {}, {VERSION: None})
     if answer.problem is None:
-        raise Failed(answer.seen, "an error: 0.3 has no method ListTasks")
+        raise CheckFailed(answer.seen, "an error: 0.3 has no method ListTasks")
 
 
 @check("version.patch", "A patch number does not matter", "3.6")
@@ -43,7 +43,7 @@ async def patch(x: Case) -> None:
 async def query(x: Case) -> None:
     answer = await x.call("ListTasks", {VERSION: "1.0"}, {VERSION: None})
     if answer.problem is not None:
-        raise Failed(answer.seen, f"the same as with the header {VERSION}: 1.0")
+        raise CheckFailed(answer.seen, f"the same as with the header {VERSION}: 1.0")
 
 
 @check("version.old", "An interface of 0.3 speaks 0.3", "3.6.2", "0.3", on=ONCE)
@@ -67,4 +67,4 @@ async def old(x: Case) -> None:
     reply = await x.target.http.fetch("POST", found[0].url, headers, json.dumps(body).encode())
     answer = reply.json("a JSON-RPC response")
     if not isinstance(answer, dict) or answer.get("result", {}).get("kind") not in ("task", "message"):
-        raise Failed(reply.seen(), "a result of the kind task or message, as 0.3 has it")
+        raise CheckFailed(reply.seen(), "a result of the kind task or message, as 0.3 has it")
