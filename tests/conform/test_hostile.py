@@ -7,8 +7,6 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -18,52 +16,8 @@ import trustme
 from roost.conform.outcome import LONGEST, ConformReport, NotJudged
 from roost.conform.runner import INTERNAL, judge
 from roost.conform.target import ConformOptions
+from tests.conform.hostile import Serve, answer, hostile
 from tests.server import roost
-
-Serve = Callable[[socket.socket, str], None]
-
-
-@contextmanager
-def hostile(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Every connection in a thread of its own; `serve` gets it with the path that was asked for."""
-    over = threading.Event()
-    open_now: list[socket.socket] = []
-
-    def one(connection: socket.socket) -> None:
-        try:
-            if tls is not None:
-                connection = tls.wrap_socket(connection, server_side=True)
-            head = b""
-            while b"\r\n\r\n" not in head and (more := connection.recv(65536)):
-                head += more
-            serve(connection, head.split(b" ")[1].decode() if b" " in head else "")
-        except OSError:
-            pass
-        finally:
-            connection.close()
-
-    def accept() -> None:
-        while not over.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            open_now.append(connection)
-            threading.Thread(target=one, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        try:
-            yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            over.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            for connection in open_now:
-                connection.close()
-
-
-def answer(body: bytes, kind: str = "application/json", status: str = "200 OK") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def hangs(connection: socket.socket, _: str) -> None:

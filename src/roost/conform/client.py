@@ -13,8 +13,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from roost.conform.connections import Http
 from roost.conform.outcome import CheckFailed
-from roost.conform.wire import Http, RawEvent, RawResponse, parsed
+from roost.conform.wire import RawEvent, RawResponse, parsed
 from roost.protocol.errors import A2AError, TooManyRequests, Unauthenticated
 from roost.protocol.types import AgentInterface
 
@@ -156,17 +157,16 @@ class HttpClient(ConformClient):
         method, url, body = self.request(operation, params)
         sent = {"Accept": "text/event-stream", **self._all(headers, token, body)}
         async with self.http.open(method, url, sent, body) as opened:
-            kind = str(opened.headers.get("content-type", "")).partition(";")[0].strip().lower()
-            if opened.status == 200 and kind != "application/json" and kind != "application/a2a+json":
-                frames = opened.frames()
+            if opened.status == 200 and opened.kind not in ("application/json", "application/a2a+json"):
+                frames = opened.events()
                 first = await anext(frames, None)
                 refused = self.refusal(RawResponse(opened.status, opened.headers, first.data)) if first else None
-                yield ConformStream(refused, _nothing() if refused else self._events(first, frames), kind)
+                yield ConformStream(refused, _nothing() if refused else self._events(first, frames), opened.kind)
             else:
-                answer = self.answer(await opened.reply())
+                answer = self.answer(await opened.read())
                 if answer.problem is None:
                     raise CheckFailed(answer.seen, "a stream of server-sent events, or an error")
-                yield ConformStream(answer, _nothing(), kind)
+                yield ConformStream(answer, _nothing(), opened.kind)
 
     async def raw(self, body: bytes, content_type: str = "", *, path: str = "") -> RawResponse:
         """A SendMessage with this body, whatever it is."""

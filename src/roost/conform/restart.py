@@ -7,8 +7,9 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
+from roost.conform.connections import Http
 from roost.conform.target import card_url
-from roost.conform.wire import Http, NoAnswer
+from roost.conform.wire import NoAnswer
 
 POLL_S = 0.1
 
@@ -42,7 +43,7 @@ async def _run(command: str) -> None:
 
 
 async def _answers(url: str, limit: float) -> None:
-    http = Http(limit, secure=False)
+    http = Http(limit)
     try:
         while True:
             try:

@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from roost.conform.client import ConformClient, JsonRpc, Rest
+from roost.conform.connections import Http
 from roost.conform.hints import PROFILES, Hints, profile_of
 from roost.conform.outcome import CheckFailed, NotJudged, shown
-from roost.conform.wire import Http, RawResponse
+from roost.conform.wire import RawResponse
 from roost.protocol.types import AgentInterface
 
 WELL_KNOWN = "/.well-known/agent-card.json"
@@ -48,7 +49,7 @@ class Target:
     def __init__(self, options: ConformOptions) -> None:
         self.options = options
         self.url = card_url(options.url)
-        self.http = Http(options.timeout, self.url.startswith("https:"))
+        self.http = Http(options.timeout)
         self.reply: RawResponse = RawResponse(0, httpx.Headers(), b"")
         self.document: dict[str, Any] = {}
         self.clients: list[ConformClient] = []
@@ -95,8 +96,6 @@ class Target:
         if self.options.tenant_id:
             self.hints = self.hints.of_tenant(self.options.tenant_id)
         self._connect(found["supportedInterfaces"])
-        if any(client.interface.url.startswith("https:") for client in self.clients):
-            await self.http.with_tls()
 
     def _connect(self, entries: list[Any]) -> None:
         for entry in entries:
