@@ -7,29 +7,21 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from roost.cli.main import main
 from roost.conform.check import LEVELS, every
 from roost.conform.hints import Hint, Hints
 from roost.conform.outcome import Outcome
 from roost.conform.restart import restarting
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
-from tests.conform.serving import served
+from tests.conform.conftest import Conform
 from tests.server import ROOT, roost
 
 TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", "5")
 QUICK = ("--only", "get.*", "--only", "auth.*")
-
-
-@pytest.fixture(scope="module")
-def broken() -> Iterator[str]:
-    with served("tests.conform.doors") as (url, _):
-        yield url
 
 
 def test_a_sound_host_ends_with_0_and_all_reports_are_written(broken: str, tmp_path: Path) -> None:
@@ -46,11 +38,11 @@ def test_a_sound_host_ends_with_0_and_all_reports_are_written(broken: str, tmp_p
     assert "token-a" not in "".join(file.read_text() for file in folder.iterdir())
 
 
-def test_a_fault_ends_with_1_and_says_all_about_it(broken: str, tmp_path: Path) -> None:
+def test_a_fault_ends_with_1_and_says_all_about_it(conform: Conform, broken: str, tmp_path: Path) -> None:
     out = tmp_path / "reports" / "mine"
     more = ("--skip", "auth.challenge", "--report-format", "json", "--report-out", out)
-    done = roost("conform", f"{broken}/other-get/rest", *TOKENS, *QUICK, *more)
-    assert done.returncode == 1
+    done = conform(f"{broken}/other-get/rest", *TOKENS, *QUICK, *more)
+    assert done.code == 1
     lines = done.stdout.splitlines()
     (at,) = [number for number, line in enumerate(lines) if line.startswith("failed")]
     assert lines[at].startswith(
@@ -63,16 +55,43 @@ def test_a_fault_ends_with_1_and_says_all_about_it(broken: str, tmp_path: Path) 
     assert "auth.challenge" not in [one["id"] for one in found["results"]]
 
 
-def test_json_alone_on_stdout_and_another_report_in_a_new_folder(broken: str, tmp_path: Path) -> None:
+def test_json_alone_on_stdout_and_another_report_in_a_new_folder(conform: Conform, broken: str, tmp_path: Path) -> None:
     more = ("--json", "--report-format", "markdown", "--report-out", f"{tmp_path}/new/")
-    done = roost("conform", f"{broken}/none/rest", *TOKENS, "--only", "card.*", *more)
-    assert json.loads(done.stdout)["exitCode"] == done.returncode == 0
+    done = conform(f"{broken}/none/rest", *TOKENS, "--only", "card.*", *more)
+    assert json.loads(done.stdout)["exitCode"] == done.code == 0
     assert (tmp_path / "new" / "conform.md").read_text().startswith("# Conformance of tck")
 
 
-def test_without_a_token_only_the_card_and_access_are_judged(broken: str) -> None:
-    done = roost("conform", f"{broken}/none/rest", "--timeout", "5")
-    assert done.returncode == 2, done.stdout
+@pytest.mark.parametrize(
+    ("formats", "out", "written"),
+    [
+        ("", "x.report.md", ["x.report.md"]),
+        ("markdown", "x.report.md", ["x.report.md"]),
+        ("markdown,junit", "x.report.md", ["x.report.md", "x.report.xml"]),
+        ("html,json", "new/x.json", ["new/x.html", "new/x.json"]),
+        ("", "x.json", ["x.json"]),
+        ("", "x", ["x.md"]),
+        ("junit", "x", ["x.xml"]),
+        ("junit", "v1.2", ["v1.2.xml"]),
+        ("junit", "new/", ["new/conform.xml"]),
+        ("junit,json", "new", ["new/conform.json", "new/conform.xml"]),
+        ("junit", "there.md", ["there.md/conform.xml"]),
+    ],
+)
+def test_where_reports_go(
+    conform: Conform, broken: str, tmp_path: Path, formats: str, out: str, written: list[str]
+) -> None:
+    """`there.md` is a folder already."""
+    (tmp_path / "there.md").mkdir()
+    chosen = ("--report-format", formats) if formats else ()
+    done = conform(f"{broken}/none/rest", *TOKENS, "--only", "card.json", *chosen, "--report-out", f"{tmp_path}/{out}")
+    assert done.code == 0
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*") if file.is_file()) == written
+
+
+def test_without_a_token_only_the_card_and_access_are_judged(conform: Conform, broken: str) -> None:
+    done = conform(f"{broken}/none/rest", "--timeout", "5")
+    assert done.code == 2, done.stdout
     assert "the host asks for a credential: give --token" in done.stdout
     assert {line.split()[1].partition(".")[0] for line in done.stdout.splitlines() if line.startswith("passed")} == {
         "card",
@@ -129,55 +148,53 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_hints_say_what_an_agent_does(broken: str, tmp_path: Path) -> None:
-    plain = roost("conform", f"{broken}/none/rest", *TOKENS, "--profile", "plain", "--only", "send.answered")
+def test_hints_say_what_an_agent_does(conform: Conform, broken: str, tmp_path: Path) -> None:
+    plain = conform(f"{broken}/none/rest", *TOKENS, "--profile", "plain", "--only", "send.answered")
     assert "nobody says how to make this agent ask for input" in plain.stdout
-    assert plain.returncode == 2
+    assert plain.code == 2
     hints = tmp_path / "hints.json"
     hints.write_text('{"pause": {"messageId": "tck-input-required"}}')
-    told = roost("conform", f"{broken}/none/rest", *TOKENS, "--agent-hints", hints, "--only", "send.answered")
+    told = conform(f"{broken}/none/rest", *TOKENS, "--agent-hints", hints, "--only", "send.answered")
     assert "passed  send.answered" in told.stdout
-    assert told.returncode == 0
+    assert told.code == 0
 
 
-def test_a_restart_command_that_fails_is_no_fault_of_the_host(broken: str) -> None:
+def test_a_restart_command_that_fails_is_no_fault_of_the_host(conform: Conform, broken: str) -> None:
     command = f"{sys.executable} -c 'raise SystemExit(3)'"
-    done = roost("conform", f"{broken}/none/rest", *TOKENS, "--restart", command, "--only", "durability.kept")
-    assert done.returncode == 2
+    done = conform(f"{broken}/none/rest", *TOKENS, "--restart", command, "--only", "durability.kept")
+    assert done.code == 2
     assert "the host could not be started again" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "whom should it judge?"),
+        ((), "no URL was given"),
         (("http://a:b@host/",), "must not hold a password"),
         (("ftp://host/",), "is not a URL that could be called"),
-        (("http://host", "--report-format", "pdf"), "'pdf' is no format of a report"),
+        (("http://host", "--report-format", "pdf"), "unknown report format 'pdf'"),
         (("http://host", "--report-format", "html,json"), "give --report-out"),
         (("http://host", "--report-format", "html", "--json"), "give --report-out"),
+        (("http://host", "--report-format", "json,junit", "--report-out", "x.md"), "x.md names a markdown report"),
+        (("http://host", "--report-format", "json", "--report-out", "x.md"), "x.md names a markdown report"),
         (("http://host:99999",), "is not a URL"),
         (("http://host", "--agent-hints", sys.executable), "these are no hints"),
-        (("http://host", "--profile", "nobody"), "--profile is one of"),
-        (("http://host", "--level", "may"), "--level is"),
+        (("http://host", "--profile", "nobody"), "unknown --profile 'nobody': use plain, tck"),
+        (("http://host", "--level", "may"), "unknown --level 'may': use must, should, beyond"),
         (("http://host", "--agent-hints", "{"), "these are no hints"),
         (("http://host", "--agent-hints", "/no/such/file"), "cannot read /no/such/file"),
-        (("http://host", "--token", "a\nb"), "characters that a header cannot carry"),
+        (("http://host", "--token", "a\nb"), "characters that an HTTP header cannot carry"),
     ],
 )
-def test_wrong_usage_ends_with_2(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["roost", "conform", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+def test_wrong_usage_ends_with_2(conform: Conform, words: tuple[str, ...], said: str) -> None:
+    done = conform(*words)
+    assert done.code == 2
+    assert said in done.stderr
 
 
-def test_the_list_has_every_check() -> None:
-    done = roost("conform", "--list")
-    assert done.returncode == 0
+def test_the_list_has_every_check(conform: Conform) -> None:
+    done = conform("--list")
+    assert done.code == 0
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [check.id for check in every()]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 import uvloop
@@ -14,7 +13,6 @@ from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
 from tests.conform.broken import QUIRKS, SECOND
 from tests.conform.faults import FAULTS, Fault
-from tests.conform.serving import served
 
 AT_ONCE = 10
 TIMEOUT_S = 3.0
@@ -28,12 +26,6 @@ SOUND = (
 
 UNSEEDED = {"version.current", "signatures.notice"}
 """Whatever breaks the first breaks all others too; the second is broken only if our own verifier is."""
-
-
-@pytest.fixture(scope="module")
-def broken() -> Iterator[str]:
-    with served("tests.conform.doors") as (url, _):
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import trustme
 from roost.conform.outcome import LONGEST, ConformReport, NotJudged
 from roost.conform.runner import INTERNAL, judge
 from roost.conform.target import ConformOptions
+from tests.conform.conftest import Conform
 from tests.conform.hostile import Serve, answer, hostile
-from tests.server import roost
 
 
 def hangs(connection: socket.socket, _: str) -> None:
@@ -81,10 +81,10 @@ async def test_a_host_without_a_card_cannot_be_judged(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hangs", "no JSON"])
-def test_the_command_says_so(kind: str) -> None:
+def test_the_command_says_so(conform: Conform, kind: str) -> None:
     with hostile(RUBBISH[kind]) as url:
-        done = roost("conform", url, "--timeout", "1")
-    assert done.returncode == 2, done.stderr
+        done = conform(url, "--timeout", "1")
+    assert done.code == 2, done.stderr
     assert re.match(r"roost: \S.*\n$", done.stderr), done.stderr
     assert "\x1b" not in done.stderr
 
@@ -154,10 +154,10 @@ async def test_a_host_with_a_card_and_rubbish_behind_it_fails(serve: Serve) -> N
     assert not [result for result in report.results if INTERNAL in result.reason]
 
 
-def test_what_a_host_says_is_escaped_in_the_page() -> None:
+def test_what_a_host_says_is_escaped_in_the_page(conform: Conform) -> None:
     with hostile(with_card(says(answer(TASK)))) as url:
-        done = roost("conform", url, "--only", "get.unknown", "--timeout", "1", "--report-format", "html")
-    assert done.returncode == 1
+        done = conform(url, "--only", "get.unknown", "--timeout", "1", "--report-format", "html")
+    assert done.code == 1
     assert "<script>" not in done.stdout
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in done.stdout
 
@@ -181,12 +181,12 @@ async def test_an_interface_that_cannot_be_called_is_left_out() -> None:
         await judged(url, 1)
 
 
-def test_an_interface_elsewhere_is_not_called() -> None:
+def test_an_interface_elsewhere_is_not_called(conform: Conform) -> None:
     """Its URL came from the card: nobody said that the token is for that host."""
     other = {"url": "http://localhost:9/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
     with hostile(says(answer(card("", supportedInterfaces=[other])))) as url:
-        done = roost("conform", url, "--token", "secret", "--timeout", "1")
-    assert done.returncode == 2
+        done = conform(url, "--token", "secret", "--timeout", "1")
+    assert done.code == 2
     assert "--any-host" in done.stderr
     assert "secret" not in done.stdout + done.stderr
 
