@@ -240,6 +240,8 @@ async def rpc(request: Request) -> Response:
         error = raised if isinstance(raised, A2AError) else InternalError()
         status, headers = error.rpc_http, challenge(error)
         data = [] if world.fault == "rpc-data" else error.details()
+        if world.fault == "rpc-other-data":
+            data = [{"@type": "type.googleapis.com/google.rpc.BadRequest"}]
         result = {"error": {"code": error.code, "message": error.message, **({"data": data} if data else {})}}
         if world.fault == QUIRKS and operation in STREAMS:
             told = json.dumps({"jsonrpc": "2.0", "id": number, **result})

@@ -105,6 +105,7 @@ FAULTS = (
     _rest("info-domain", "errors.info"),
     _rest("info-400", "errors.info"),
     _rpc("rpc-data", "errors.rpc-info"),
+    _rpc("rpc-other-data", "errors.rpc-info"),
     _rest("message-none", "errors.message"),
     _rest("json-500", "errors.json"),
     _rest("types-500", "errors.types"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from roost.conform.case import Case
-from roost.conform.check import ONCE, check
+from roost.conform.check import ONCE, SHOULD, check
 from roost.conform.client import EXTENSIONS
 from roost.conform.needs import EXTENSION, IDEMPOTENCY
 from roost.conform.outcome import CheckFailed, Skipped
@@ -14,7 +14,7 @@ from roost.protocol.errors import ExtensionSupportRequired, IdempotencyKeyReused
 ASKED = {EXTENSIONS: IDEMPOTENCY}
 
 
-@check("ext.unknown", "An extension that the host does not know is passed over", "3.2.6")
+@check("ext.unknown", "An extension that the host does not know is passed over", "4.6.3", level=SHOULD)
 async def unknown(x: Case) -> None:
     await x.ok("SendMessage", {"message": x.hints.plain.message()}, {EXTENSIONS: "urn:example:unknown"})
 

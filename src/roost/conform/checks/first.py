@@ -12,7 +12,7 @@ from roost.conform.outcome import CheckFailed, Skipped
 AT_ONCE = 8
 
 
-@check("first.concurrent", "The first requests may come at the same time", "3.3.2", on=ONCE)
+@check("first.concurrent", "The first requests may come at the same time", "3.1.1, 3.4.2", on=ONCE)
 async def concurrent(x: Case) -> None:
     """Seen: the first of them made the tables of the store, and the others got 500."""
     sends = [x.client.call("SendMessage", {"message": x.hints.plain.message()}) for _ in range(AT_ONCE)]

@@ -11,7 +11,8 @@ from roost.conform.target import MULTI_TENANT
 from roost.protocol.errors import Forbidden, InvalidParams
 
 V1 = "/api/v1/agents"
-V1_HEADERS = ("sunset", "deprecation", "link")
+V1_HEADERS = ("sunset", "deprecated", "link")
+"""The headers of the contract. `Deprecation` (RFC 9745) is not one of them."""
 
 
 @check(
