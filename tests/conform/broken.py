@@ -36,8 +36,11 @@ IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
 NEEDED = "urn:example:needed"
 TENANT = "of-the-interface"
 SECOND = "http://127.0.0.1:9/second"
-PIECE_S = 0.1
+WORK_S = 0.25
+"""Seconds of long work for a caller who waits for its end: more than `roost conform` takes for no work at all."""
 PIECES = 4
+RACES = 3
+"""Which message with a key is the one that two callers send at once: the first two are sent one after another."""
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_CANCELED", "TASK_STATE_FAILED")
 STREAM_FAULTS = ("order-update-first", "order-context", "states-back", "event-lost", "event-twice", "stream-unfinished")
 """They change what is streamed, not what is stored: such a host cannot say that streams can be resumed."""
@@ -74,6 +77,8 @@ class Stored:
         self.news = asyncio.Condition()
         self.configs: dict[str, JSONObject] = {}
         self.work: asyncio.Task[None] | None = None
+        self.asked = asyncio.Event()
+        """Set when a request names the task."""
         self.readers = 0
         self.pushes: asyncio.Queue[JSONObject] = asyncio.Queue()
 
@@ -90,6 +95,11 @@ class Stored:
         async with self.news:
             await self.news.wait_for(lambda: self.settled)
 
+    async def until_asked(self) -> None:
+        """Wait for the next request that names the task."""
+        self.asked.clear()
+        await self.asked.wait()
+
 
 class World:
     """One host with one fault. `bindings` are those that its card names."""
@@ -100,11 +110,13 @@ class World:
         self.base = base
         self.tasks: dict[str, Stored] = {}
         self.keys: dict[str, tuple[str, str]] = {}
+        self.racing: dict[str, int] = {}
+        self.raced = asyncio.Event()
         self.streams = 0
         self.sends = 0
         self.fetched = 0
         self.ticks = 0
-        self.pusher = httpx.AsyncClient(timeout=5, verify=False)
+        self.pusher = httpx.AsyncClient(timeout=None, verify=False)
         self.background: set[asyncio.Task[None]] = set()
 
     def card(self) -> JSONObject:
@@ -170,13 +182,14 @@ class World:
             if self.fault == f"code-{door}" and owner == "a" and not task_id.startswith("none-"):
                 raise InvalidParams("what a strange id", field="id")
             raise TaskNotFound(f"there is no task {task_id}")
+        stored.asked.set()
         return stored
 
     # SendMessage
 
-    async def send(self, params: JSONObject, owner: str, extensions: str) -> Stored | JSONObject:
-        """The task, which is at work, or a direct answer."""
-        await self._race()
+    async def send(self, params: JSONObject, owner: str, extensions: str, *, waits: bool) -> Stored | JSONObject:
+        """Return the task, which is at work, or a direct answer. `waits`: the caller waits for the end of the task."""
+        self._count()
         if self.fault == "required-enforced" and NEEDED not in extensions:
             raise ExtensionSupportRequired
         message = params.get("message")
@@ -194,24 +207,22 @@ class World:
         key = f"{owner} {message['messageId']}"
         if IDEMPOTENCY in extensions and (found := await self._replayed(key, params)) is not None:
             return found
-        stored = await self._accept(message, params.get("configuration") or {}, owner)
+        stored = await self._accept(message, params.get("configuration") or {}, owner, waits)
         if isinstance(stored, Stored) and IDEMPOTENCY in extensions:
             self.keys[key] = fingerprint(params), stored.task["id"]
         return stored
 
-    async def _race(self) -> None:
+    def _count(self) -> None:
         self.sends += 1
-        if self.fault == "first-race":
-            if 1 < self.sends <= 8:
-                raise RuntimeError
-            await asyncio.sleep(0.05)
+        if self.fault == "first-race" and 1 < self.sends <= 8:
+            raise RuntimeError
         if self.fault == "limited" or (self.fault == QUIRKS and 1 < self.sends <= 8):
             raise TooManyRequests
 
     async def _replayed(self, key: str, params: JSONObject) -> Stored | None:
         if key not in self.keys:
             if self.fault == "idempotency-race":
-                await asyncio.sleep(0.05)
+                await self._race(key)
             return None
         known, task_id = self.keys[key]
         if known != fingerprint(params):
@@ -220,7 +231,17 @@ class World:
             raise IdempotencyKeyReused
         return None if self.fault == "idempotency-twice" else self.tasks[task_id]
 
-    async def _accept(self, message: JSONObject, configuration: JSONObject, owner: str) -> Stored | JSONObject:
+    async def _race(self, key: str) -> None:
+        """Nobody has recorded the key yet: let a second caller come to the same conclusion before anybody does."""
+        self.racing[key] = self.racing.get(key, 0) + 1
+        if len(self.racing) == RACES:
+            if self.racing[key] > 1:
+                self.raced.set()
+            await self.raced.wait()
+
+    async def _accept(
+        self, message: JSONObject, configuration: JSONObject, owner: str, waits: bool
+    ) -> Stored | JSONObject:
         prefix = message["messageId"]
         if message.get("taskId"):
             known = message["taskId"] in self.tasks
@@ -240,7 +261,7 @@ class World:
         if config:
             self.configure(stored, config)
         self.begin(self._push(stored))
-        stored.work = self.begin(self._work(stored, prefix))
+        stored.work = self.begin(self._work(stored, prefix, waits))
         return stored
 
     async def _follow_up(self, message: JSONObject, owner: str) -> Stored:
@@ -258,7 +279,7 @@ class World:
         stored.task["history"].append({**message, "contextId": context})
         if self.fault != "answer-lost" or stored.readers or "contextId" not in message:
             await self.emit(stored, "TASK_STATE_WORKING")
-            stored.work = self.begin(self._work(stored, message["messageId"]))
+            stored.work = self.begin(self._work(stored, message["messageId"], waits=True))
         return stored
 
     def begin(self, work: Any) -> asyncio.Task[None]:
@@ -269,21 +290,37 @@ class World:
 
     # The agent
 
-    async def _work(self, stored: Stored, prefix: str) -> None:
+    async def _work(self, stored: Stored, prefix: str, waits: bool) -> None:
         await self.emit(stored, "TASK_STATE_WORKING")
         if prefix.startswith("tck-input-required"):
             await self.emit(stored, "TASK_STATE_INPUT_REQUIRED")
             return
         if prefix.startswith("tck-long-running"):
-            for number in range(PIECES):
-                await self.piece(stored, f"{number} ")
-                await asyncio.sleep(PIECE_S)
+            await self._long_work(stored, waits)
         elif prefix.startswith("tck-stream"):
             for word in ("one ", "two ", "three"):
                 await self.piece(stored, word)
         elif prefix.startswith("tck-artifact") and self.fault != QUIRKS:
             await self.piece(stored, "Generated text content")
         await self.emit(stored, "TASK_STATE_COMPLETED")
+
+    async def _long_work(self, stored: Stored, waits: bool) -> None:
+        """Work until the caller has seen it: how fast the machine is does not matter.
+
+        A caller who does not wait for the end shows by its next request that it knows the task. A task that works on
+        although it was canceled is seen as canceled first.
+        """
+        await self.piece(stored, "0 ")
+        if waits:
+            await asyncio.sleep(WORK_S)
+        else:
+            await stored.until_asked()
+        if stored.state in ENDED:
+            await stored.until_asked()
+        while self.fault == "reader-left" and stored.readers:
+            await stored.until_asked()
+        for number in range(1, PIECES):
+            await self.piece(stored, f"{number} ")
 
     async def emit(self, stored: Stored, state: str) -> None:
         if stored.state in ENDED and self.fault != "cancel-overwritten":

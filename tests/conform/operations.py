@@ -58,16 +58,17 @@ class Call:
         extensions = self.headers.get("a2a-extensions", "")
         if self.fault == "extension-unknown" and "urn:example:unknown" in extensions:
             raise InvalidParams("I do not know this extension")
-        stored = await self.world.send(self.params, self.owner, extensions)
+        configuration = self.params.get("configuration") or {}
+        waits = not configuration.get("returnImmediately") or self.fault == "send-blocks"
+        stored = await self.world.send(self.params, self.owner, extensions, waits=waits)
         if not isinstance(stored, Stored):
             return {"message": stored, **(TASK if self.fault == "direct-task" else {})}
-        configuration = self.params.get("configuration") or {}
         message = self.params["message"]
         plain = message["messageId"].startswith("tck-complete-task") and not configuration
         slow = message["messageId"].startswith("tck-long-running")
         if self.fault == "send-early" and slow and "returnImmediately" in configuration:
             return {"task": shown(stored)}
-        if not configuration.get("returnImmediately") or self.fault == "send-blocks":
+        if waits:
             await stored.settle()
         task = shown(stored, None if self.fault == "send-history" else configuration.get("historyLength"))
         if self.fault == "send-two" and plain and "contextId" not in message:
@@ -171,7 +172,8 @@ class Call:
             raise UnsupportedOperation
         if self.fault == "stream-empty" and prefix.startswith("tck-long-running"):
             return _none()
-        stored = await self.world.send(self.params, self.owner, self.headers.get("a2a-extensions", ""))
+        extensions, waits = self.headers.get("a2a-extensions", ""), self.fault == "stream-buffered"
+        stored = await self.world.send(self.params, self.owner, extensions, waits=waits)
         if not isinstance(stored, Stored):
             return _one({"message": stored}, twice=self.fault == "direct-twice")
         events = self.world.follow(stored, 0)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from roost.conform.check import LEVELS, every
-from roost.conform.hints import Hint, Hints
 from roost.conform.outcome import Outcome
 from roost.conform.restart import restarting
 from roost.conform.runner import judge
@@ -20,7 +19,8 @@ from roost.conform.target import ConformOptions
 from tests.conform.conftest import Conform
 from tests.server import ROOT, roost
 
-TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", "5")
+TIMEOUT_S = 20
+TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", TIMEOUT_S)
 QUICK = ("--only", "get.*", "--only", "auth.*")
 
 
@@ -90,7 +90,7 @@ def test_where_reports_go(
 
 
 def test_without_a_token_only_the_card_and_access_are_judged(conform: Conform, broken: str) -> None:
-    done = conform(f"{broken}/none/rest", "--timeout", "5")
+    done = conform(f"{broken}/none/rest", "--timeout", TIMEOUT_S)
     assert done.code == 2, done.stdout
     assert "the host asks for a credential: give --token" in done.stdout
     assert {line.split()[1].partition(".")[0] for line in done.stdout.splitlines() if line.startswith("passed")} == {
@@ -101,43 +101,44 @@ def test_without_a_token_only_the_card_and_access_are_judged(conform: Conform, b
 
 
 def test_a_host_that_does_not_declare_that_it_asks_for_a_token(broken: str) -> None:
-    options = ConformOptions(f"{broken}/card-undeclared/rest", timeout=5, only=["first.*", "get.*"])
+    options = ConformOptions(f"{broken}/card-undeclared/rest", timeout=TIMEOUT_S, only=["first.*", "get.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
     assert [one.reason for one in report.of(Outcome.ERROR)] == ["the host asks for a credential: give --token"]
 
 
 def test_a_host_that_limits_its_callers_cannot_be_judged_and_has_not_failed(broken: str) -> None:
-    options = ConformOptions(f"{broken}/limited/both", token="token-a", timeout=5, only=["send.*", "stream.*"])
+    options = ConformOptions(f"{broken}/limited/both", token="token-a", timeout=TIMEOUT_S, only=["send.*", "stream.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
     assert report.of(Outcome.FAILED) == []
 
 
-@pytest.mark.parametrize(("binding", "code"), [("rpc", 0), ("rest", 1)])
-def test_a_stream_may_stay_open_where_a_task_waits_but_on_http(broken: str, binding: str, code: int) -> None:
-    hints = Hints(plain=Hint("tck-input-required"))
-    options = ConformOptions(
-        f"{broken}/paused-open/{binding}", token="token-a", hints=hints, timeout=1, only=["stream.end"]
-    )
-    assert asyncio.run(judge(options)).code == code
-
-
 def test_a_host_elsewhere_is_given_no_webhook_that_it_cannot_reach(broken: str) -> None:
     elsewhere = broken.replace("127.0.0.1", "0.0.0.0")
-    options = ConformOptions(f"{elsewhere}/elsewhere/rest", token="token-a", timeout=5, only=["push.delivered"])
+    options = ConformOptions(f"{elsewhere}/elsewhere/rest", token="token-a", timeout=TIMEOUT_S, only=["push.delivered"])
     report = asyncio.run(judge(options))
     assert "the host is not on this machine: give --receiver" in report.results[-1].reason
 
 
-async def test_a_restart_command_that_does_not_end_is_ended(broken: str, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    restart = restarting(f"sleep 300 & echo $! > {pid}.new; mv {pid}.new {pid}; wait", f"{broken}/none/rest", 0.5)
+async def test_a_restart_command_that_takes_too_long_is_an_error(broken: str) -> None:
     with pytest.raises(OSError, match="took longer than"):
-        await restart()
-    begun = int(pid.read_text())
-    async with asyncio.timeout(10):
-        while alive(begun):
+        await restarting("sleep 300", f"{broken}/none/rest", 0.1)()
+
+
+async def test_a_restart_command_that_is_given_up_is_ended_with_all_that_it_started(
+    broken: str, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    command = f"sleep 300 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
+    restart = asyncio.ensure_future(restarting(command, f"{broken}/none/rest", TIMEOUT_S)())
+    async with asyncio.timeout(TIMEOUT_S):
+        while not pid.exists():
+            await asyncio.sleep(0.01)
+        restart.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await restart
+        while alive(int(pid.read_text())):
             await asyncio.sleep(0.01)
 
 

@@ -27,17 +27,18 @@ class Requests:
     def serve(self, first: bytes | None, second: bytes | None = None) -> Serve:
         """Send `first` to the first request of each connection and `second` to the second. None closes it instead."""
 
-        def one(connection: socket.socket, path: str) -> None:
+        def one(connection: socket.socket, _: str) -> None:
             number = len(self.per_connection)
             self.per_connection.append(0)
-            for response in (first, second):
-                if not path:
-                    return
-                self.per_connection[number] += 1
-                if response is None:
-                    return
-                connection.sendall(response)
-                path = read_request(connection)
+            self.per_connection[number] += 1
+            if first is None:
+                return
+            connection.sendall(first)
+            if not read_request(connection):
+                return
+            self.per_connection[number] += 1
+            if second is not None:
+                connection.sendall(second)
 
         return one
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 import trustme
 
+from roost.conform.check import every
 from roost.conform.outcome import LONGEST, ConformReport, NotJudged
 from roost.conform.runner import INTERNAL, judge
 from roost.conform.target import ConformOptions
@@ -70,8 +72,14 @@ RUBBISH = {
 }
 
 
+LIMIT_S = 3.0
+"""The time limit where a host does not answer: a test takes as long."""
+PATIENCE_S = 20.0
+"""The time limit where it answers."""
+
+
 async def judged(url: str, seconds: float, *only: str) -> ConformReport:
-    return await judge(ConformOptions(url, timeout=seconds, only=[*only]))
+    return await judge(ConformOptions(url, token="t", timeout=seconds, only=[*only]))
 
 
 @pytest.mark.parametrize("serve", RUBBISH.values(), ids=RUBBISH)
@@ -135,8 +143,8 @@ def streams_for_ever(connection: socket.socket, path: str) -> None:
     connection.sendall(answer(TASK))
 
 
+BEHIND_CHECKS = ("first*", "stream.*", "get.*")
 BEHIND: dict[str, Serve] = {
-    "hangs": hangs,
     "endless head": endless_head,
     "endless body": endless_body,
     "redirects": redirects,
@@ -149,14 +157,23 @@ BEHIND: dict[str, Serve] = {
 @pytest.mark.parametrize("serve", BEHIND.values(), ids=BEHIND)
 async def test_a_host_with_a_card_and_rubbish_behind_it_fails(serve: Serve) -> None:
     with hostile(with_card(serve)) as url:
-        report = await judged(url, 0.5, "first*", "stream.*", "get.*")
+        report = await judged(url, PATIENCE_S, *BEHIND_CHECKS)
     assert report.code == 1
     assert not [result for result in report.results if INTERNAL in result.reason]
 
 
+async def test_a_host_with_a_card_that_hangs_behind_it_fails() -> None:
+    """Each check waits for the time limit, and all of them at the same time."""
+    checks = [check.id for check in every(BEHIND_CHECKS)]
+    with hostile(with_card(hangs)) as url:
+        reports = await asyncio.gather(*(judged(url, LIMIT_S, check) for check in checks))
+    assert 1 in [report.code for report in reports]
+    assert not [result for report in reports for result in report.results if INTERNAL in result.reason]
+
+
 def test_what_a_host_says_is_escaped_in_the_page(conform: Conform) -> None:
     with hostile(with_card(says(answer(TASK)))) as url:
-        done = conform(url, "--only", "get.unknown", "--timeout", "1", "--report-format", "html")
+        done = conform(url, "--only", "get.unknown", "--timeout", PATIENCE_S, "--report-format", "html")
     assert done.code == 1
     assert "<script>" not in done.stdout
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in done.stdout
@@ -168,7 +185,7 @@ async def test_what_a_card_says_of_itself_is_cleaned_and_cut() -> None:
         connection.sendall(answer(card(f"http://{host}:{port}", name="\x1b[31m" + "x" * 100_000)))
 
     with hostile(serve) as url:
-        report = await judged(url, 1, "card.json")
+        report = await judged(url, PATIENCE_S, "card.json")
     assert "\x1b" not in report.agent
     assert len(report.agent) < LONGEST + 10
 
@@ -178,14 +195,14 @@ async def test_an_interface_that_cannot_be_called_is_left_out() -> None:
         hostile(says(answer(card("http://127.0.0.1:99999")))) as url,
         pytest.raises(NotJudged, match="cannot be called"),
     ):
-        await judged(url, 1)
+        await judged(url, PATIENCE_S)
 
 
 def test_an_interface_elsewhere_is_not_called(conform: Conform) -> None:
     """Its URL came from the card: nobody said that the token is for that host."""
     other = {"url": "http://localhost:9/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
     with hostile(says(answer(card("", supportedInterfaces=[other])))) as url:
-        done = conform(url, "--token", "secret", "--timeout", "1")
+        done = conform(url, "--token", "secret", "--timeout", PATIENCE_S)
     assert done.code == 2
     assert "--any-host" in done.stderr
     assert "secret" not in done.stdout + done.stderr
@@ -208,7 +225,7 @@ async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Mo
         connection.sendall(answer(card("", supportedInterfaces=interfaces)))
 
     with hostile(lambda _, path: called.append(path)) as plain, hostile(secure, context) as url:
-        options = ConformOptions(url, token="secret", timeout=5, only=["card.json", "version.old"])
+        options = ConformOptions(url, token="secret", timeout=PATIENCE_S, only=["card.json", "version.old"])
         report = await judge(options)
     assert report.bindings == ["HTTP+JSON"]
     assert [note.partition(":")[0] for note in report.notes] == [
@@ -226,7 +243,7 @@ async def test_no_part_of_a_token_is_in_a_report(before: int) -> None:
     said = json.dumps({"error": {"code": 500, "message": "x" * before + f"{token} " * 100}}).encode()
     with hostile(with_card(says(answer(said, status="500 Oops")))) as url:
         report = await judge(
-            ConformOptions(url, token=token, timeout=5, only=["get.task", "send.answer", "errors.info"])
+            ConformOptions(url, token=token, timeout=PATIENCE_S, only=["get.task", "send.answer", "errors.info"])
         )
     assert {one.outcome for one in report.results if one.binding == "HTTP+JSON"} == {"failed", "error"}
     assert "***" in str(msgspec.to_builtins(report)) or before > 2000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from roost.conform.client import StreamEvent
 from roost.conform.outcome import CheckFailed, Skipped
 from roost.conform.receiver import Receiver, WebhookDelivery, receiving
 from roost.conform.target import is_here
+from roost.conform.wire import NoAnswer
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import StreamResponse, TaskState
 
@@ -43,14 +43,14 @@ async def webhook(x: Case) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
     if not place:
         raise Skipped("the host is not on this machine: give --receiver, where it can reach a webhook")
     try:
-        async with receiving(place) as receiver:
+        async with receiving(place) as (receiver, url):
             authentication = {"scheme": "Bearer", "credentials": CREDENTIALS}
-            config = {"url": receiver.url, "token": NOTIFICATION, "authentication": authentication}
+            config = {"url": url, "token": NOTIFICATION, "authentication": authentication}
             probe = await x.call(
                 "SendMessage",
                 {"message": x.hints.plain.message(), "configuration": {"taskPushNotificationConfig": config}},
             )
-            check_taken(x, probe, f"the host does not take the webhook {receiver.url}: allow it, or give --receiver")
+            check_taken(x, probe, f"the host does not take the webhook {url}: allow it, or give --receiver")
             yield receiver, {"taskPushNotificationConfig": config}
     except OSError as error:
         raise Skipped(f"there can be no webhook at {place}: {error}") from None
@@ -60,15 +60,13 @@ async def delivered(x: Case) -> list[WebhookDelivery]:
     """What a webhook gets of one task, once for all checks."""
     if "delivered" not in x.target.learned:
         async with webhook(x) as (receiver, configuration):
-            await receiver.until(over, x.limit)
-            receiver.calls.clear()
             hint = x.hints.chunks or x.hints.plain
             result = await x.prepared("SendMessage", {"message": hint.message(), "configuration": configuration})
             if "task" not in result:
                 raise Skipped("the agent answers with a message, and makes no task")
             task = result["task"]["id"]
             await receiver.until(lambda calls: over(_of(task, calls)), x.limit)
-            x.target.learned["delivered"] = _of(task, receiver.calls)
+            x.target.learned["delivered"] = _of(task, receiver.deliveries)
     found: list[WebhookDelivery] = x.target.learned["delivered"]
     return found
 
@@ -144,15 +142,13 @@ async def slow(x: Case) -> None:
         receiver.hold()
         hint = x.hints.chunks or x.hints.plain
         params = {"message": hint.message(), "configuration": configuration}
-        reading = asyncio.ensure_future(x.all_events("SendStreamingMessage", params))
-        done, _ = await asyncio.wait({reading}, timeout=min(x.limit / 2, 3.0))
-        receiver.release()
+        seen: list[StreamEvent] = []
         try:
-            events = await reading
-        except CheckFailed:
-            events = []
-        if not done:
+            async with x.events("SendStreamingMessage", params) as events:
+                async for event in events:
+                    seen.append(event)
+        except NoAnswer as error:
             raise CheckFailed(
-                f"no end of the stream while the webhook did not answer; then {story.told(events)}",
+                [*story.told(seen), error.observed],
                 "a stream that comes to its end while a webhook has not answered yet",
-            )
+            ) from None

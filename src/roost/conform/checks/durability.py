@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from roost.conform.case import Case, settled, state
+from roost.conform.case import TRIES, Case, settled, state
 from roost.conform.check import BEYOND, ONCE, check
+from roost.conform.client import JSONObject
+from roost.conform.hints import Hint
 from roost.conform.outcome import CheckFailed, NotJudged
 from roost.conform.wire import NoAnswer
 from roost.protocol.errors import UnsupportedOperation
@@ -20,11 +22,8 @@ from roost.protocol.types import TaskState
     also="restart_durability",
 )
 async def crash(x: Case) -> None:
-    hint, _ = await x.slow()
-    begun = await x.send(hint, wait=False)
-    begun = await x.until(begun["id"], "WORKING", lambda one: state(one) is TaskState.WORKING or settled(one))
-    if settled(begun):
-        raise NotJudged("the task was over before the crash")
+    hint = await x.slow()
+    begun = await _at_work(x, hint)
     await _restart(x)
     answer = await x.call("GetTask", {"id": begun["id"]})
     if answer.result is None:
@@ -32,6 +31,15 @@ async def crash(x: Case) -> None:
     if x.target.capability("streaming") and not settled(answer.result):
         await _follow(x, begun["id"])
     await x.until(begun["id"], "an end", settled)
+
+
+async def _at_work(x: Case, hint: Hint) -> JSONObject:
+    for _ in range(TRIES):
+        sent = await x.send(hint, wait=False)
+        found = await x.until(sent["id"], "WORKING", lambda one: state(one) is TaskState.WORKING or settled(one))
+        if not settled(found):
+            return found
+    raise NotJudged("the task was over before the crash")
 
 
 async def _follow(x: Case, task_id: str) -> None:

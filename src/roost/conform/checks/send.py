@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 
 from roost.conform.case import Case, settled, state, valid
@@ -32,13 +31,11 @@ async def blocking(x: Case) -> None:
 @check("send.non-blocking", "A send that does not block returns while the task is at work", "3.2.2")
 async def non_blocking(x: Case) -> None:
     """a2a-tck #217: servers passed that ignored it."""
-    hint, seconds = await x.slow()
-    begun = time.monotonic()
+    hint = await x.slow()
     params = {"message": hint.message(), "configuration": {"returnImmediately": True}}
     result = await x.ok("SendMessage", params)
     if "task" in result and state(result["task"]) in TERMINAL:
-        took = time.monotonic() - begun
-        raise CheckFailed(result, f"an answer at once, with a task that goes on; it took {took:.1f} s of {seconds:.1f}")
+        raise CheckFailed(result, "an answer at once, with a task that goes on")
 
 
 @check("send.direct", "A direct answer is a message, and no task", "3.1.1")
