@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from roost.cli.main import main
 from roost.conform.grpc_client import place
 from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
 from tests.doors.serving import free_port
-from tests.server import FLEET, Server, roost, running
+from tests.server import FLEET, Server, running
 
 TIMEOUT_S = 10.0
 NOT_THERE = {
@@ -60,9 +63,13 @@ class Own:
 
 
 def token(data: Path, name: str, *more: str) -> str:
-    made = roost("token", "create", name, "--data", data, *more)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.split()[-1]
+    """Make a token with `roost token create`, in this process."""
+    with redirect_stdout(StringIO()) as said, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["roost", "token", "create", name, "--data", str(data), *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    return said.getvalue().split()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +84,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConformR
         plain = ConformOptions(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
         acme = ConformOptions(own.url, token=tokens[2], timeout=TIMEOUT_S, only=["tenants", "send.answer"])
         of_acme = msgspec.structs.replace(acme, tenant_id="acme")
-        yield tuple(asyncio.run(judge(one)) for one in (options, plain, acme, of_acme))
+        whole = asyncio.run(judge(options))
+        yield whole, *asyncio.run(judged(plain, acme, of_acme))
+
+
+async def judged(*options: ConformOptions) -> list[ConformReport]:
+    return await asyncio.gather(*map(judge, options))
 
 
 @pytest.fixture
