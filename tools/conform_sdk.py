@@ -1,6 +1,6 @@
-"""`python -m tools.conform_sdk [REPORT]`: judges an unmodified server of a2a-sdk, crashes included.
+"""`python -m tools.conform_sdk [REPORT]`: judges an unmodified server of a2a-sdk, with crashes.
 
-Writes docs/reports/a2a-sdk.md, or REPORT.
+It writes docs/reports/a2a-sdk.md, or REPORT.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ FRESH = 10
 
 ABOUT = """# a2a-sdk {version}, judged
 
-What `roost conform` finds at a server of a2a-sdk {version}: its default request handler, its task store on SQLite, its
-sender of webhooks and all three bindings, none of them changed, with the kit's agent (`tools/sdk_host.py`).
-`make conform-sdk` writes this page anew.
+This page shows what `roost conform` reports about a server of a2a-sdk {version}: its default request handler, its task
+store on SQLite, its webhook sender and all three bindings, unmodified, with the agent of the Technology Compatibility
+Kit (`tools/sdk_host.py`). `make conform-sdk` writes this page.
 
-- The store makes its table when it is first used, because nobody calls its `initialize()` before. What comes of that in
-  `first.concurrent` is a race: up to {fresh} fresh hosts are tried until one loses it.
+- The store creates its table on first use, because nothing calls its `initialize()` before. In `first.concurrent` this
+  is a race: up to {fresh} fresh hosts are tried until one of them loses it.
 - No `push_url_validator` is set, which is the default.
-- The host is killed in the middle of a task and started again on its data, for the checks of durability.
+- For the checks of durability the host is killed in the middle of a task and started again on its data.
 
 """
 
 
 class Host:
-    """It can crash, and come back at the same place."""
+    """A server of a2a-sdk that can crash and start again at the same URL."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "tasks.db"
@@ -65,7 +65,7 @@ class Host:
                 return
             except httpx.HTTPError:
                 time.sleep(0.05)
-        raise OSError("the server of a2a-sdk does not start")
+        raise OSError(f"the server of a2a-sdk did not start within {START_S:g} s")
 
     def kill(self) -> None:
         if self.process is not None:
@@ -100,7 +100,7 @@ def race(found: ConformReport) -> Result:
 
 
 def judged(*only: str) -> ConformReport:
-    """Judge a host of its own."""
+    """Judge a new host."""
     with tempfile.TemporaryDirectory() as folder:
         host = Host(Path(folder))
         host.start()
@@ -112,10 +112,11 @@ def judged(*only: str) -> ConformReport:
 
 
 def page(found: ConformReport) -> str:
-    """The same on every machine: ports, ids and times are left out."""
+    """Format the page so that it is the same on every machine: without ports, ids, hashes and times."""
     text = as_markdown(found).partition("\n")[2].lstrip()
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "(an id)", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "(a hash)", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z", "(a time)", text)
     return ABOUT.format(version=version("a2a-sdk"), fresh=FRESH) + text
 

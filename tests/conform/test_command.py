@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.conform.check import LEVELS, every
+from roost.conform.hints import NO_PAUSE
 from roost.conform.outcome import Outcome
 from roost.conform.restart import restarting
 from roost.conform.runner import judge
@@ -45,10 +46,8 @@ def test_a_fault_ends_with_1_and_says_all_about_it(conform: Conform, broken: str
     assert done.code == 1
     lines = done.stdout.splitlines()
     (at,) = [number for number, line in enumerate(lines) if line.startswith("failed")]
-    assert lines[at].startswith(
-        "failed  auth.other-read [HTTP+JSON] (section 13.1) A task of somebody else does not exist"
-    )
-    assert lines[at + 1].strip().startswith("expected: GetTask of somebody else's task is refused with TASK_NOT_FOUND")
+    assert lines[at].startswith("failed  auth.other-read [HTTP+JSON] (section 13.1) Another caller cannot read a task")
+    assert lines[at + 1].strip().startswith("expected: GetTask by another caller returns TASK_NOT_FOUND")
     assert lines[at + 2].strip().startswith("observed: HTTP 200")
     found = json.loads(out.with_suffix(".json").read_text())
     assert found["exitCode"] == 1
@@ -92,7 +91,7 @@ def test_where_reports_go(
 def test_without_a_token_only_the_card_and_access_are_judged(conform: Conform, broken: str) -> None:
     done = conform(f"{broken}/none/rest", "--timeout", TIMEOUT_S)
     assert done.code == 2, done.stdout
-    assert "the host asks for a credential: give --token" in done.stdout
+    assert "the host requires a credential: give --token" in done.stdout
     assert {line.split()[1].partition(".")[0] for line in done.stdout.splitlines() if line.startswith("passed")} == {
         "card",
         "signatures",
@@ -104,7 +103,7 @@ def test_a_host_that_does_not_declare_that_it_asks_for_a_token(broken: str) -> N
     options = ConformOptions(f"{broken}/card-undeclared/rest", timeout=TIMEOUT_S, only=["first.*", "get.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
-    assert [one.reason for one in report.of(Outcome.ERROR)] == ["the host asks for a credential: give --token"]
+    assert [one.reason for one in report.of(Outcome.ERROR)] == ["the host requires a credential: give --token"]
 
 
 def test_a_host_that_limits_its_callers_cannot_be_judged_and_has_not_failed(broken: str) -> None:
@@ -151,7 +150,7 @@ def alive(pid: int) -> bool:
 
 def test_hints_say_what_an_agent_does(conform: Conform, broken: str, tmp_path: Path) -> None:
     plain = conform(f"{broken}/none/rest", *TOKENS, "--profile", "plain", "--only", "send.answered")
-    assert "nobody says how to make this agent ask for input" in plain.stdout
+    assert NO_PAUSE in plain.stdout
     assert plain.code == 2
     hints = tmp_path / "hints.json"
     hints.write_text('{"pause": {"messageId": "tck-input-required"}}')
@@ -171,18 +170,18 @@ def test_a_restart_command_that_fails_is_no_fault_of_the_host(conform: Conform, 
     ("words", "said"),
     [
         ((), "no URL was given"),
-        (("http://a:b@host/",), "must not hold a password"),
-        (("ftp://host/",), "is not a URL that could be called"),
+        (("http://a:b@host/",), "must not contain a password"),
+        (("ftp://host/",), "cannot call 'ftp://host/'"),
         (("http://host", "--report-format", "pdf"), "unknown report format 'pdf'"),
         (("http://host", "--report-format", "html,json"), "give --report-out"),
         (("http://host", "--report-format", "html", "--json"), "give --report-out"),
         (("http://host", "--report-format", "json,junit", "--report-out", "x.md"), "x.md names a markdown report"),
         (("http://host", "--report-format", "json", "--report-out", "x.md"), "x.md names a markdown report"),
-        (("http://host:99999",), "is not a URL"),
-        (("http://host", "--agent-hints", sys.executable), "these are no hints"),
+        (("http://host:99999",), "invalid URL"),
+        (("http://host", "--agent-hints", sys.executable), "--agent-hints: invalid hints"),
         (("http://host", "--profile", "nobody"), "unknown --profile 'nobody': use plain, tck"),
         (("http://host", "--level", "may"), "unknown --level 'may': use must, should, beyond"),
-        (("http://host", "--agent-hints", "{"), "these are no hints"),
+        (("http://host", "--agent-hints", "{"), "--agent-hints: invalid hints"),
         (("http://host", "--agent-hints", "/no/such/file"), "cannot read /no/such/file"),
         (("http://host", "--token", "a\nb"), "characters that an HTTP header cannot carry"),
     ],

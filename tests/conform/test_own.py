@@ -15,6 +15,7 @@ import pytest
 
 from roost.cli.main import main
 from roost.conform.grpc_client import place
+from roost.conform.hints import NO_SLOW
 from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
@@ -36,7 +37,7 @@ NOT_THERE = {
     "version.old",
 }
 """What the host, or the kit's agent on it, does not declare."""
-JUDGED_ELSEWHERE = re.compile("compared with|version.old judges that")
+JUDGED_ELSEWHERE = re.compile("compared with|which version.old judges")
 
 
 class Own:
@@ -122,14 +123,14 @@ def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: t
     assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
     assert report.profile == "plain"
     waits = [one.reason for one in report.results if one.id == "send.non-blocking"]
-    assert set(waits) == {"nobody says how to make this agent work for long: give --profile or --agent-hints"}
+    assert set(waits) == {NO_SLOW}
 
 
 def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[ConformReport, ...]) -> None:
     _, _, unsaid, said = reports
     assert unsaid.code == said.code == 0
     echoed = [[one for one in report.results if one.id == "tenants.echo"] for report in (unsaid, said)]
-    assert {one.reason for one in echoed[0]} == {"the caller is not of the tenant default: give --tenant-id"}
+    assert {one.reason for one in echoed[0]} == {"the caller does not belong to the tenant default: give --tenant-id"}
     assert {one.outcome for one in echoed[1]} == {Outcome.PASSED}
 
 

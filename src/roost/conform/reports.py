@@ -1,4 +1,4 @@
-"""Reports: Markdown, JUnit's XML, JSON and one HTML page that needs nothing else."""
+"""Reports as Markdown, as JUnit XML, as JSON, and as one HTML page without other files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _markdown_failure(result: Result) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """One line that stays what it is: no table, no heading, no HTML is made of it."""
+    """Escape a text for one line of Markdown, so that it makes no table, heading or HTML."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 
@@ -81,9 +81,9 @@ def as_junit(report: ConformReport) -> str:
             "testcase",
             {"classname": f"conform.{result.surface}", "name": result.name, "time": f"{result.seconds:.3f}"},
         )
-        told = f"{result.title}\nsection: {result.section}\nexpected: {result.expected}\nobserved: {result.observed}"
+        text = f"{result.title}\nsection: {result.section}\nexpected: {result.expected}\nobserved: {result.observed}"
         if result.outcome is Outcome.FAILED:
-            ElementTree.SubElement(case, "failure", {"message": _xml(result.expected)}).text = _xml(told)
+            ElementTree.SubElement(case, "failure", {"message": _xml(result.expected)}).text = _xml(text)
         elif result.outcome is Outcome.ERROR:
             ElementTree.SubElement(case, "error", {"message": _xml(result.reason)})
         elif result.outcome is Outcome.SKIPPED:
@@ -107,7 +107,7 @@ tr { border-top: 1px solid #ddd; } pre { background: #f4f4f4; padding: .6rem; ov
 
 
 def as_html(report: ConformReport) -> str:
-    """Everything that came from the host is escaped; there is no script in it, and none may come in."""
+    """Escape everything that came from the host. The page has no script, and its policy allows none."""
     return "\n".join(_html(report)) + "\n"
 
 
@@ -143,4 +143,4 @@ FORMATS: dict[str, tuple[str, Callable[[ConformReport], str]]] = {
     "json": (".json", as_json),
     "html": (".html", as_html),
 }
-"""By name: the ending of the file, and what writes it."""
+"""The ending of the file and the function that writes it, by the name of the format."""

@@ -1,10 +1,10 @@
-"""Coming back to a stream that broke off."""
+"""Continuing a stream that was interrupted."""
 
 from __future__ import annotations
 
 import msgspec
 
-from roost.conform import story
+from roost.conform import stream_rules
 from roost.conform.case import TRIES, Case, state
 from roost.conform.check import HTTP, ONCE, check
 from roost.conform.checks.streams import streamed
@@ -19,7 +19,7 @@ LAST = "Last-Event-ID"
 
 @check(
     "resume.after",
-    "With Last-Event-ID a stream goes on after that event, without a gap or a repeat",
+    "With Last-Event-ID a stream continues after that event, without a gap or a repetition",
     STREAM_RESUME,
     "streaming",
     EXTENSION + STREAM_RESUME,
@@ -30,16 +30,18 @@ async def after(x: Case) -> None:
     if len(whole) < 3 or any(event.id is None for event in whole):
         raise CheckFailed([event.id for event in whole], "an id for every event")
     task_id = whole[0].data["task"]["id"]
-    over = state(await x.get(task_id)) in TERMINAL
+    ended = state(await x.get(task_id)) in TERMINAL
     for index in range(len(whole) - 1):
-        resumed = await _resumed(x, task_id, str(whole[index].id), None if over else len(whole) - index)
+        resumed = await _resumed(x, task_id, str(whole[index].id), None if ended else len(whole) - index)
         if [event.data for event in resumed[1:]] != [event.data for event in whole[index + 1 :]]:
-            expected = story.told(whole[index + 1 :])
-            raise CheckFailed(story.told(resumed), f"the task as of event {whole[index].id}, then {expected}")
+            expected = stream_rules.described(whole[index + 1 :])
+            raise CheckFailed(
+                stream_rules.described(resumed), f"the task as of event {whole[index].id}, then {expected}"
+            )
 
 
 async def _resumed(x: Case, task_id: str, last: str, most: int | None) -> list[StreamEvent]:
-    """To its end; of a task that is not over only so many."""
+    """Return the events after the last one that was seen: all of them, or at most so many."""
     seen: list[StreamEvent] = []
     async with x.events("SubscribeToTask", {"id": task_id}, {LAST: last}) as events:
         async for event in events:
@@ -51,7 +53,7 @@ async def _resumed(x: Case, task_id: str, last: str, most: int | None) -> list[S
 
 @check(
     "resume.beyond",
-    "A Last-Event-ID that there is not is refused",
+    "An unknown Last-Event-ID is rejected",
     STREAM_RESUME,
     "streaming",
     EXTENSION + STREAM_RESUME,
@@ -64,18 +66,19 @@ async def beyond(x: Case) -> None:
             raise CheckFailed("a stream", "an error: there is no such event")
 
 
-@check("resume.plain", "Who subscribes again has missed nothing", "3.1.6", "streaming", on=ONCE)
+@check("resume.plain", "A client that subscribes again misses nothing", "3.1.6", "streaming", on=ONCE)
 async def plain(x: Case) -> None:
-    """a2a-python #832: what came between was lost."""
+    """Some hosts lose what happens between the two streams: see a2a-python #832."""
     hint = await x.slow()
     task_id, again = await _followed_again(x, hint)
     if not again or "task" not in again[0].data:
-        raise CheckFailed(story.told(again), "a stream that begins with the task")
-    have = story.folded(again)
+        raise CheckFailed(stream_rules.described(again), "a stream that begins with the task")
+    task = stream_rules.folded(again)
     stored = await x.get(task_id)
-    mine = story.content(msgspec.to_builtins(have.artifacts))
-    if mine != story.content(stored.get("artifacts")):
-        raise CheckFailed({"followed": mine, "stored": stored.get("artifacts")}, "all that the task has made")
+    followed = stream_rules.content(msgspec.to_builtins(task.artifacts))
+    if followed != stream_rules.content(stored.get("artifacts")):
+        seen = {"followed": followed, "stored": stored.get("artifacts")}
+        raise CheckFailed(seen, "all artifacts of the task")
 
 
 async def _followed_again(x: Case, hint: Hint) -> tuple[str, list[StreamEvent]]:
@@ -89,4 +92,4 @@ async def _followed_again(x: Case, hint: Hint) -> tuple[str, list[StreamEvent]]:
         async with x.stream("SubscribeToTask", {"id": task_id}) as stream:
             if stream.refused is None:
                 return task_id, [event async for event in stream.events]
-    raise Skipped("the task was over before anyone came back")
+    raise Skipped("the task ended before the client could subscribe again")
