@@ -1,6 +1,6 @@
-"""`python -m tools.conform_sdk [REPORT]`: runs `roost conform` on an unmodified server of a2a-sdk, crashes included.
+"""`python -m tools.conform_sdk [REPORT]`: judges an unmodified server of a2a-sdk, with crashes.
 
-Writes docs/reports/a2a-sdk.md, or REPORT.
+It writes docs/reports/a2a-sdk.md, or REPORT.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 import httpx
 
-from roost.conform.outcome import Report
+from roost.conform.outcome import ConformReport, Outcome, Result
 from roost.conform.reports import as_markdown, summary
 from roost.conform.runner import judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 
 REPORT = Path("docs/reports/a2a-sdk.md")
 START_S = 30.0
-TIMEOUT_S = 2.5
+TIMEOUT_S = 5.0
 RACE = "first.concurrent"
 FRESH = 10
 
 ABOUT = """# Conformance of a2a-sdk {version}
 
-What `roost conform` finds in a server of a2a-sdk {version}: its default request handler, its task store on SQLite, its
-webhook sender and all three bindings, all unmodified, with the kit's agent (`tools/sdk_host.py`). `make conform-sdk`
-writes this page.
+This page shows what `roost conform` reports about a server of a2a-sdk {version}: its default request handler, its task
+store on SQLite, its webhook sender and all three bindings, unmodified, with the agent of the Technology Compatibility
+Kit (`tools/sdk_host.py`). `make conform-sdk` writes this page.
 
-- The store creates its table on first use, because nobody calls its `initialize()` before. This makes
-  `first.concurrent` a race: up to {fresh} fresh hosts are tried until one loses it.
+- The store creates its table on first use, because nothing calls its `initialize()` before. In `first.concurrent` this
+  is a race: up to {fresh} fresh hosts are tried until one of them loses it.
 - No `push_url_validator` is set, which is the default.
-- The host is killed in the middle of a task and restarted on its data, for the durability checks.
+- For the checks of durability the host is killed in the middle of a task and started again on its data.
 
 """
 
 
 class Host:
-    """A server that can crash and restart at the same address."""
+    """A server of a2a-sdk that can crash and start again at the same URL."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "tasks.db"
@@ -65,7 +65,7 @@ class Host:
                 return
             except httpx.HTTPError:
                 time.sleep(0.05)
-        raise OSError("the a2a-sdk server does not start")
+        raise OSError(f"the server of a2a-sdk did not start within {START_S:g} s")
 
     def kill(self) -> None:
         if self.process is not None:
@@ -84,33 +84,39 @@ def free_ports() -> tuple[int, int]:
         return one.getsockname()[1], other.getsockname()[1]
 
 
-def report() -> Report:
-    """What comes of a race is not the same every time: fresh hosts are tried until one loses it."""
-    races = (judged(only=[RACE]) for _ in range(FRESH))
-    lost = next((found for found in races if found.code == 1), None)
-    found = judged(skip=[RACE])
-    if lost is not None:
-        found.results[:0] = [result for result in lost.results if result.id == RACE]
+def report() -> ConformReport:
+    """Judge a fresh host. A race does not end in the same way every time: more hosts are tried until one loses it."""
+    found = judged()
+    first = race(found)
+    races = chain([first], (race(judged(RACE)) for _ in range(FRESH - 1)))
+    lost = next((result for result in races if result.outcome is Outcome.FAILED), first)
+    found.results[found.results.index(first)] = lost
     return found
 
 
-def judged(only: Sequence[str] = (), skip: Sequence[str] = ()) -> Report:
-    """On a host of its own."""
+def race(found: ConformReport) -> Result:
+    (result,) = [result for result in found.results if result.id == RACE]
+    return result
+
+
+def judged(*only: str) -> ConformReport:
+    """Judge a new host."""
     with tempfile.TemporaryDirectory() as folder:
         host = Host(Path(folder))
         host.start()
-        options = Options(host.url, timeout=TIMEOUT_S, restart=host.restart, only=[*only], skip=[*skip])
+        options = ConformOptions(host.url, timeout=TIMEOUT_S, restart=host.restart, only=[*only])
         try:
             return asyncio.run(judge(options))
         finally:
             host.kill()
 
 
-def page(found: Report) -> str:
-    """Write the report without ports, ids and times, so that it is the same on every machine."""
+def page(found: ConformReport) -> str:
+    """Format the page so that it is the same on every machine: without ports, ids, hashes and times."""
     text = as_markdown(found).partition("\n")[2].lstrip()
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "(an id)", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "(a hash)", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z", "(a time)", text)
     return ABOUT.format(version=version("a2a-sdk"), fresh=FRESH) + text
 

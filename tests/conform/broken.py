@@ -1,6 +1,7 @@
-"""A small A2A agent that does everything right, but for one thing: a switch for each fault.
+"""A small A2A host in memory that does everything right, except for one fault. It knows two callers.
 
-It is the agent of the kit (see docs/conform.md), in memory, for two callers. `doors.py` serves it.
+Its agent behaves as the profile `tck` says (docs/conform.md). `operations.py` has the operations, and `doors.py`
+serves it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from typing import Any
 
 import httpx
 
-from roost.identity.signing import Signer, base64url, make_pair, sign, sign_card, signer
-from roost.protocol.canonical import card_form
 from roost.protocol.errors import (
     ExtensionSupportRequired,
     IdempotencyKeyReused,
@@ -27,28 +26,15 @@ from roost.protocol.errors import (
     TooManyRequests,
     UnsupportedOperation,
 )
-
-JSONObject = dict[str, Any]
+from tests.conform.broken_card import IDEMPOTENCY, NEEDED, QUIRKS, JSONObject, broken_card
 
 TOKENS = {"token-a": "a", "token-b": "b"}
-RESUME = "urn:roost:a2a:stream-resume:v1"
-IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
-NEEDED = "urn:example:needed"
-TENANT = "of-the-interface"
-SECOND = "http://127.0.0.1:9/second"
-PIECE_S = 0.1
+WORK_S = 0.25
+"""Seconds of long work if the caller waits for its end. `roost conform` takes shorter work for none."""
 PIECES = 4
+RACES = 3
+"""The number of the idempotency key that is sent several times at once. The keys before are sent one after another."""
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_CANCELED", "TASK_STATE_FAILED")
-STREAM_FAULTS = ("order-update-first", "order-context", "states-back", "event-lost", "event-twice", "stream-unfinished")
-"""They change what is streamed, not what is stored: such a host cannot say that streams can be resumed."""
-
-_pair = make_pair("EdDSA")
-SIGNER: Signer = signer(_pair.kid, _pair.alg, _pair.private)
-JWKS = b'{"keys":[' + _pair.public + b"]}"
-
-
-QUIRKS = "quirks"
-"""Not a fault: a host that does what the specification leaves to it, and few others do."""
 
 
 def now(world: World) -> str:
@@ -65,7 +51,7 @@ def now(world: World) -> str:
 
 
 class Stored:
-    """A task, and every event of it."""
+    """A task and all of its events."""
 
     def __init__(self, task: JSONObject, owner: str) -> None:
         self.task = task
@@ -74,6 +60,8 @@ class Stored:
         self.news = asyncio.Condition()
         self.configs: dict[str, JSONObject] = {}
         self.work: asyncio.Task[None] | None = None
+        self.asked = asyncio.Event()
+        """Set when a request names the task."""
         self.readers = 0
         self.pushes: asyncio.Queue[JSONObject] = asyncio.Queue()
 
@@ -90,9 +78,14 @@ class Stored:
         async with self.news:
             await self.news.wait_for(lambda: self.settled)
 
+    async def until_asked(self) -> None:
+        """Wait for the next request that names the task."""
+        self.asked.clear()
+        await self.asked.wait()
+
 
 class World:
-    """One host with one fault. `bindings` are those that its card names."""
+    """One host with one fault. `bindings` is rest, rpc or both."""
 
     def __init__(self, fault: str, bindings: str, base: str) -> None:
         self.fault = fault
@@ -100,69 +93,17 @@ class World:
         self.base = base
         self.tasks: dict[str, Stored] = {}
         self.keys: dict[str, tuple[str, str]] = {}
+        self.racing: dict[str, int] = {}
+        self.raced = asyncio.Event()
         self.streams = 0
         self.sends = 0
         self.fetched = 0
         self.ticks = 0
-        self.pusher = httpx.AsyncClient(timeout=5, verify=False)
+        self.pusher = httpx.AsyncClient(timeout=None, verify=False)
         self.background: set[asyncio.Task[None]] = set()
 
     def card(self) -> JSONObject:
-        names = {"rest": ["HTTP+JSON"], "rpc": ["JSONRPC"], "both": ["JSONRPC", "HTTP+JSON"]}[self.bindings]
-        interfaces = [{"url": self.base, "protocolBinding": name, "protocolVersion": "1.0"} for name in names]
-        if self.fault == "card-binding":
-            interfaces.append({"url": self.base, "protocolBinding": "REST", "protocolVersion": "1.0"})
-        if self.fault == "card-relative":
-            interfaces.append({"url": "/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"})
-        if self.fault == QUIRKS:
-            interfaces[0]["tenant"] = TENANT
-            interfaces.insert(0, {**interfaces[0], "url": f"{self.base}/2.0", "protocolVersion": "2.0"})
-            interfaces.append({**interfaces[-1], "url": SECOND})
-        if self.fault == "version-old":
-            interfaces.append({**interfaces[0], "protocolVersion": "0.3"})
-        declared: list[JSONObject] = [] if self.fault == QUIRKS else [{"uri": IDEMPOTENCY}]
-        if self.fault not in STREAM_FAULTS:
-            declared.append({"uri": RESUME})
-        if self.fault.startswith("required"):
-            declared.append({"uri": NEEDED, "required": True})
-        card: JSONObject = {
-            "name": "tck",
-            "description": "Does what it should, or all but that.",
-            "version": "1.0.0",
-            "supportedInterfaces": interfaces,
-            "capabilities": {"streaming": True, "pushNotifications": True, "extensions": declared},
-            "defaultInputModes": ["text/plain"],
-            "defaultOutputModes": ["text/plain"],
-            "skills": [{"id": "tck", "name": "tck", "description": "For tests.", "tags": ["tck"]}],
-            "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
-            "securityRequirements": [{"schemes": {"bearer": {}}}],
-        }
-        if self.fault == "card-field":
-            del card["version"]
-        if self.fault == "card-empty":
-            card["skills"] = []
-        if self.fault == "push-undeclared":
-            card["capabilities"]["pushNotifications"] = False
-        if self.fault == "extended-open":
-            card["capabilities"]["extendedAgentCard"] = True
-        if self.fault in ("card-undeclared", "extended-open"):
-            del card["securitySchemes"], card["securityRequirements"]
-        keys_at = "https://keys.example.com" if self.fault == QUIRKS else self.base
-        jku = f"{keys_at}/.well-known/jwks.json"
-        signatures = sign_card(card, [SIGNER], jku)
-        if self.fault == "card-unsigned":
-            signatures = [sign(card_form(card), SIGNER, {"jku": jku})]
-        card["signatures"] = [{"protected": one.protected, "signature": one.signature} for one in signatures]
-        if self.fault == "card-tampered":
-            card["description"] = "Somebody else wrote this."
-        if self.fault == "card-unsigned":
-            card["x-unsigned"] = "Nobody signed this."
-        if self.fault == "card-header":
-            card["signatures"].append({"protected": "eyJhbGciOiJub25lIn0", "signature": "AA"})
-        if self.fault == "card-typ":
-            protected = base64url(b'{"alg":"EdDSA","kid":"of-somebody-else"}')
-            card["signatures"].append({"protected": protected, "signature": "AA"})
-        return card
+        return broken_card(self.fault, self.bindings, self.base)
 
     def find(self, task_id: str, owner: str, door: str = "") -> Stored:
         stored = self.tasks.get(task_id)
@@ -170,13 +111,14 @@ class World:
             if self.fault == f"code-{door}" and owner == "a" and not task_id.startswith("none-"):
                 raise InvalidParams("what a strange id", field="id")
             raise TaskNotFound(f"there is no task {task_id}")
+        stored.asked.set()
         return stored
 
     # SendMessage
 
-    async def send(self, params: JSONObject, owner: str, extensions: str) -> Stored | JSONObject:
-        """The task, which is at work, or a direct answer."""
-        await self._race()
+    async def send(self, params: JSONObject, owner: str, extensions: str, *, waits: bool) -> Stored | JSONObject:
+        """Return the task, which is at work, or a direct answer. `waits`: the caller waits for the end of the task."""
+        self._count()
         if self.fault == "required-enforced" and NEEDED not in extensions:
             raise ExtensionSupportRequired
         message = params.get("message")
@@ -194,24 +136,22 @@ class World:
         key = f"{owner} {message['messageId']}"
         if IDEMPOTENCY in extensions and (found := await self._replayed(key, params)) is not None:
             return found
-        stored = await self._accept(message, params.get("configuration") or {}, owner)
+        stored = await self._accept(message, params.get("configuration") or {}, owner, waits)
         if isinstance(stored, Stored) and IDEMPOTENCY in extensions:
             self.keys[key] = fingerprint(params), stored.task["id"]
         return stored
 
-    async def _race(self) -> None:
+    def _count(self) -> None:
         self.sends += 1
-        if self.fault == "first-race":
-            if 1 < self.sends <= 8:
-                raise RuntimeError
-            await asyncio.sleep(0.05)
+        if self.fault == "first-race" and 1 < self.sends <= 8:
+            raise RuntimeError
         if self.fault == "limited" or (self.fault == QUIRKS and 1 < self.sends <= 8):
             raise TooManyRequests
 
     async def _replayed(self, key: str, params: JSONObject) -> Stored | None:
         if key not in self.keys:
             if self.fault == "idempotency-race":
-                await asyncio.sleep(0.05)
+                await self._race(key)
             return None
         known, task_id = self.keys[key]
         if known != fingerprint(params):
@@ -220,7 +160,17 @@ class World:
             raise IdempotencyKeyReused
         return None if self.fault == "idempotency-twice" else self.tasks[task_id]
 
-    async def _accept(self, message: JSONObject, configuration: JSONObject, owner: str) -> Stored | JSONObject:
+    async def _race(self, key: str) -> None:
+        """Wait until a second caller has found that the key is not recorded yet."""
+        self.racing[key] = self.racing.get(key, 0) + 1
+        if len(self.racing) == RACES:
+            if self.racing[key] > 1:
+                self.raced.set()
+            await self.raced.wait()
+
+    async def _accept(
+        self, message: JSONObject, configuration: JSONObject, owner: str, waits: bool
+    ) -> Stored | JSONObject:
         prefix = message["messageId"]
         if message.get("taskId"):
             known = message["taskId"] in self.tasks
@@ -240,7 +190,7 @@ class World:
         if config:
             self.configure(stored, config)
         self.begin(self._push(stored))
-        stored.work = self.begin(self._work(stored, prefix))
+        stored.work = self.begin(self._work(stored, prefix, waits))
         return stored
 
     async def _follow_up(self, message: JSONObject, owner: str) -> Stored:
@@ -258,7 +208,7 @@ class World:
         stored.task["history"].append({**message, "contextId": context})
         if self.fault != "answer-lost" or stored.readers or "contextId" not in message:
             await self.emit(stored, "TASK_STATE_WORKING")
-            stored.work = self.begin(self._work(stored, message["messageId"]))
+            stored.work = self.begin(self._work(stored, message["messageId"], waits=True))
         return stored
 
     def begin(self, work: Any) -> asyncio.Task[None]:
@@ -269,21 +219,37 @@ class World:
 
     # The agent
 
-    async def _work(self, stored: Stored, prefix: str) -> None:
+    async def _work(self, stored: Stored, prefix: str, waits: bool) -> None:
         await self.emit(stored, "TASK_STATE_WORKING")
         if prefix.startswith("tck-input-required"):
             await self.emit(stored, "TASK_STATE_INPUT_REQUIRED")
             return
         if prefix.startswith("tck-long-running"):
-            for number in range(PIECES):
-                await self.piece(stored, f"{number} ")
-                await asyncio.sleep(PIECE_S)
+            await self._long_work(stored, waits)
         elif prefix.startswith("tck-stream"):
             for word in ("one ", "two ", "three"):
                 await self.piece(stored, word)
         elif prefix.startswith("tck-artifact") and self.fault != QUIRKS:
             await self.piece(stored, "Generated text content")
         await self.emit(stored, "TASK_STATE_COMPLETED")
+
+    async def _long_work(self, stored: Stored, waits: bool) -> None:
+        """Work until the client has seen the task at work, however slow the machine is.
+
+        A client that does not wait for the end shows with its next request that it knows the task. A task that works on
+        although it was canceled waits for one more request, so that the client sees it canceled first.
+        """
+        await self.piece(stored, "0 ")
+        if waits:
+            await asyncio.sleep(WORK_S)
+        else:
+            await stored.until_asked()
+        if stored.state in ENDED:
+            await stored.until_asked()
+        while self.fault == "reader-left" and stored.readers:
+            await stored.until_asked()
+        for number in range(1, PIECES):
+            await self.piece(stored, f"{number} ")
 
     async def emit(self, stored: Stored, state: str) -> None:
         if stored.state in ENDED and self.fault != "cancel-overwritten":
@@ -380,7 +346,7 @@ class World:
     async def follow(
         self, stored: Stored, start: int, task: JSONObject | None = None
     ) -> AsyncIterator[tuple[int | None, JSONObject]]:
-        """From an event on; with `task` that comes first, without an id. To the end of the task."""
+        """Yield the events from a position to the end of the task, after a snapshot of the task if there is one."""
         position = start
         stored.readers += 1
         self.streams += 1

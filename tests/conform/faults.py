@@ -1,4 +1,4 @@
-"""The faults of the broken host: how each is judged, and which checks are there to find it."""
+"""The faults of the broken host, and the checks that must find each of them."""
 
 from __future__ import annotations
 
@@ -105,6 +105,7 @@ FAULTS = (
     _rest("info-domain", "errors.info"),
     _rest("info-400", "errors.info"),
     _rpc("rpc-data", "errors.rpc-info"),
+    _rpc("rpc-other-data", "errors.rpc-info"),
     _rest("message-none", "errors.message"),
     _rest("json-500", "errors.json"),
     _rest("types-500", "errors.types"),

@@ -1,4 +1,4 @@
-"""The operations of the broken host, the same for both of its doors."""
+"""The operations of the broken host, for both bindings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from roost.protocol.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from tests.conform.broken import ENDED, QUIRKS, RESUME, JSONObject, Stored, World
+from tests.conform.broken import ENDED, Stored, World
+from tests.conform.broken_card import QUIRKS, RESUME, JSONObject
 
 Events = AsyncIterator[tuple[int | None, JSONObject]]
 
@@ -25,7 +26,7 @@ STREAMS = ("SendStreamingMessage", "SubscribeToTask")
 
 
 class Call:
-    """One call by one owner."""
+    """One call of one caller."""
 
     def __init__(self, world: World, owner: str, params: JSONObject, headers: dict[str, str], door: str) -> None:
         self.world = world
@@ -58,16 +59,17 @@ class Call:
         extensions = self.headers.get("a2a-extensions", "")
         if self.fault == "extension-unknown" and "urn:example:unknown" in extensions:
             raise InvalidParams("I do not know this extension")
-        stored = await self.world.send(self.params, self.owner, extensions)
+        configuration = self.params.get("configuration") or {}
+        waits = not configuration.get("returnImmediately") or self.fault == "send-blocks"
+        stored = await self.world.send(self.params, self.owner, extensions, waits=waits)
         if not isinstance(stored, Stored):
             return {"message": stored, **(TASK if self.fault == "direct-task" else {})}
-        configuration = self.params.get("configuration") or {}
         message = self.params["message"]
         plain = message["messageId"].startswith("tck-complete-task") and not configuration
         slow = message["messageId"].startswith("tck-long-running")
         if self.fault == "send-early" and slow and "returnImmediately" in configuration:
             return {"task": shown(stored)}
-        if not configuration.get("returnImmediately") or self.fault == "send-blocks":
+        if waits:
             await stored.settle()
         task = shown(stored, None if self.fault == "send-history" else configuration.get("historyLength"))
         if self.fault == "send-two" and plain and "contextId" not in message:
@@ -171,7 +173,8 @@ class Call:
             raise UnsupportedOperation
         if self.fault == "stream-empty" and prefix.startswith("tck-long-running"):
             return _none()
-        stored = await self.world.send(self.params, self.owner, self.headers.get("a2a-extensions", ""))
+        extensions, waits = self.headers.get("a2a-extensions", ""), self.fault == "stream-buffered"
+        stored = await self.world.send(self.params, self.owner, extensions, waits=waits)
         if not isinstance(stored, Stored):
             return _one({"message": stored}, twice=self.fault == "direct-twice")
         events = self.world.follow(stored, 0)
@@ -206,7 +209,7 @@ class Call:
         return self.world.follow(stored, last + (1 if self.fault == "resume-gap" else 0), copy.deepcopy(stored.task))
 
     async def _until_paused(self, stored: Stored, events: Events) -> Events:
-        """A stream that a message began ends where the task waits."""
+        """End the stream of a message when its task is interrupted."""
         whole = False
         try:
             async for position, event in events:

@@ -7,29 +7,22 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from roost.cli.main import main
 from roost.conform.check import LEVELS, every
-from roost.conform.hints import Hint, Hints
+from roost.conform.hints import NO_PAUSE
 from roost.conform.outcome import Outcome
 from roost.conform.restart import restarting
 from roost.conform.runner import judge
-from roost.conform.target import Options
-from tests.conform.serving import served
+from roost.conform.target import ConformOptions
+from tests.conform.conftest import Conform
 from tests.server import ROOT, roost
 
-TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", "5")
+TIMEOUT_S = 20
+TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", TIMEOUT_S)
 QUICK = ("--only", "get.*", "--only", "auth.*")
-
-
-@pytest.fixture(scope="module")
-def broken() -> Iterator[str]:
-    with served("tests.conform.doors") as (url, _):
-        yield url
 
 
 def test_a_sound_host_ends_with_0_and_all_reports_are_written(broken: str, tmp_path: Path) -> None:
@@ -46,34 +39,59 @@ def test_a_sound_host_ends_with_0_and_all_reports_are_written(broken: str, tmp_p
     assert "token-a" not in "".join(file.read_text() for file in folder.iterdir())
 
 
-def test_a_fault_ends_with_1_and_says_all_about_it(broken: str, tmp_path: Path) -> None:
+def test_a_fault_ends_with_1_and_says_all_about_it(conform: Conform, broken: str, tmp_path: Path) -> None:
     out = tmp_path / "reports" / "mine"
     more = ("--skip", "auth.challenge", "--report-format", "json", "--report-out", out)
-    done = roost("conform", f"{broken}/other-get/rest", *TOKENS, *QUICK, *more)
-    assert done.returncode == 1
+    done = conform(f"{broken}/other-get/rest", *TOKENS, *QUICK, *more)
+    assert done.code == 1
     lines = done.stdout.splitlines()
     (at,) = [number for number, line in enumerate(lines) if line.startswith("failed")]
-    assert lines[at].startswith(
-        "failed  auth.other-read [HTTP+JSON] (section 13.1) A task of somebody else does not exist"
-    )
-    assert lines[at + 1].strip().startswith("expected: GetTask of somebody else's task is refused with TASK_NOT_FOUND")
+    assert lines[at].startswith("failed  auth.other-read [HTTP+JSON] (section 13.1) Another caller cannot read a task")
+    assert lines[at + 1].strip().startswith("expected: GetTask by another caller returns TASK_NOT_FOUND")
     assert lines[at + 2].strip().startswith("observed: HTTP 200")
     found = json.loads(out.with_suffix(".json").read_text())
     assert found["exitCode"] == 1
     assert "auth.challenge" not in [one["id"] for one in found["results"]]
 
 
-def test_json_alone_on_stdout_and_another_report_in_a_new_folder(broken: str, tmp_path: Path) -> None:
+def test_json_alone_on_stdout_and_another_report_in_a_new_folder(conform: Conform, broken: str, tmp_path: Path) -> None:
     more = ("--json", "--report-format", "markdown", "--report-out", f"{tmp_path}/new/")
-    done = roost("conform", f"{broken}/none/rest", *TOKENS, "--only", "card.*", *more)
-    assert json.loads(done.stdout)["exitCode"] == done.returncode == 0
+    done = conform(f"{broken}/none/rest", *TOKENS, "--only", "card.*", *more)
+    assert json.loads(done.stdout)["exitCode"] == done.code == 0
     assert (tmp_path / "new" / "conform.md").read_text().startswith("# Conformance of tck")
 
 
-def test_without_a_token_only_the_card_and_access_are_judged(broken: str) -> None:
-    done = roost("conform", f"{broken}/none/rest", "--timeout", "5")
-    assert done.returncode == 2, done.stdout
-    assert "the host asks for a credential: give --token" in done.stdout
+@pytest.mark.parametrize(
+    ("formats", "out", "written"),
+    [
+        ("", "x.report.md", ["x.report.md"]),
+        ("markdown", "x.report.md", ["x.report.md"]),
+        ("markdown,junit", "x.report.md", ["x.report.md", "x.report.xml"]),
+        ("html,json", "new/x.json", ["new/x.html", "new/x.json"]),
+        ("", "x.json", ["x.json"]),
+        ("", "x", ["x.md"]),
+        ("junit", "x", ["x.xml"]),
+        ("junit", "v1.2", ["v1.2.xml"]),
+        ("junit", "new/", ["new/conform.xml"]),
+        ("junit,json", "new", ["new/conform.json", "new/conform.xml"]),
+        ("junit", "there.md", ["there.md/conform.xml"]),
+    ],
+)
+def test_where_reports_go(
+    conform: Conform, broken: str, tmp_path: Path, formats: str, out: str, written: list[str]
+) -> None:
+    """`there.md` is a folder already."""
+    (tmp_path / "there.md").mkdir()
+    chosen = ("--report-format", formats) if formats else ()
+    done = conform(f"{broken}/none/rest", *TOKENS, "--only", "card.json", *chosen, "--report-out", f"{tmp_path}/{out}")
+    assert done.code == 0
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*") if file.is_file()) == written
+
+
+def test_without_a_token_only_the_card_and_access_are_judged(conform: Conform, broken: str) -> None:
+    done = conform(f"{broken}/none/rest", "--timeout", TIMEOUT_S)
+    assert done.code == 2, done.stdout
+    assert "the host requires a credential: give --token" in done.stdout
     assert {line.split()[1].partition(".")[0] for line in done.stdout.splitlines() if line.startswith("passed")} == {
         "card",
         "signatures",
@@ -82,41 +100,44 @@ def test_without_a_token_only_the_card_and_access_are_judged(broken: str) -> Non
 
 
 def test_a_host_that_does_not_declare_that_it_asks_for_a_token(broken: str) -> None:
-    options = Options(f"{broken}/card-undeclared/rest", timeout=5, only=["first.*", "get.*"])
+    options = ConformOptions(f"{broken}/card-undeclared/rest", timeout=TIMEOUT_S, only=["first.*", "get.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
-    assert [one.reason for one in report.of(Outcome.ERROR)] == ["the host asks for a credential: give --token"]
+    assert [one.reason for one in report.of(Outcome.ERROR)] == ["the host requires a credential: give --token"]
 
 
 def test_a_host_that_limits_its_callers_cannot_be_judged_and_has_not_failed(broken: str) -> None:
-    options = Options(f"{broken}/limited/both", token="token-a", timeout=5, only=["send.*", "stream.*"])
+    options = ConformOptions(f"{broken}/limited/both", token="token-a", timeout=TIMEOUT_S, only=["send.*", "stream.*"])
     report = asyncio.run(judge(options))
     assert report.code == 2
     assert report.of(Outcome.FAILED) == []
 
 
-@pytest.mark.parametrize(("binding", "code"), [("rpc", 0), ("rest", 1)])
-def test_a_stream_may_stay_open_where_a_task_waits_but_on_http(broken: str, binding: str, code: int) -> None:
-    hints = Hints(plain=Hint("tck-input-required"))
-    options = Options(f"{broken}/paused-open/{binding}", token="token-a", hints=hints, timeout=1, only=["stream.end"])
-    assert asyncio.run(judge(options)).code == code
-
-
 def test_a_host_elsewhere_is_given_no_webhook_that_it_cannot_reach(broken: str) -> None:
     elsewhere = broken.replace("127.0.0.1", "0.0.0.0")
-    options = Options(f"{elsewhere}/elsewhere/rest", token="token-a", timeout=5, only=["push.delivered"])
+    options = ConformOptions(f"{elsewhere}/elsewhere/rest", token="token-a", timeout=TIMEOUT_S, only=["push.delivered"])
     report = asyncio.run(judge(options))
     assert "the host is not on this machine: give --receiver" in report.results[-1].reason
 
 
-async def test_a_restart_command_that_does_not_end_is_ended(broken: str, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    restart = restarting(f"sleep 300 & echo $! > {pid}.new; mv {pid}.new {pid}; wait", f"{broken}/none/rest", 0.5)
+async def test_a_restart_command_that_takes_too_long_is_an_error(broken: str) -> None:
     with pytest.raises(OSError, match="took longer than"):
-        await restart()
-    begun = int(pid.read_text())
-    async with asyncio.timeout(10):
-        while alive(begun):
+        await restarting("sleep 300", f"{broken}/none/rest", 0.1)()
+
+
+async def test_a_restart_command_that_is_given_up_is_ended_with_all_that_it_started(
+    broken: str, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    command = f"sleep 300 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"
+    restart = asyncio.ensure_future(restarting(command, f"{broken}/none/rest", TIMEOUT_S)())
+    async with asyncio.timeout(TIMEOUT_S):
+        while not pid.exists():
+            await asyncio.sleep(0.01)
+        restart.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await restart
+        while alive(int(pid.read_text())):
             await asyncio.sleep(0.01)
 
 
@@ -127,55 +148,53 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_hints_say_what_an_agent_does(broken: str, tmp_path: Path) -> None:
-    plain = roost("conform", f"{broken}/none/rest", *TOKENS, "--profile", "plain", "--only", "send.answered")
-    assert "nobody says how to make this agent ask for input" in plain.stdout
-    assert plain.returncode == 2
+def test_hints_say_what_an_agent_does(conform: Conform, broken: str, tmp_path: Path) -> None:
+    plain = conform(f"{broken}/none/rest", *TOKENS, "--profile", "plain", "--only", "send.answered")
+    assert NO_PAUSE in plain.stdout
+    assert plain.code == 2
     hints = tmp_path / "hints.json"
     hints.write_text('{"pause": {"messageId": "tck-input-required"}}')
-    told = roost("conform", f"{broken}/none/rest", *TOKENS, "--agent-hints", hints, "--only", "send.answered")
+    told = conform(f"{broken}/none/rest", *TOKENS, "--agent-hints", hints, "--only", "send.answered")
     assert "passed  send.answered" in told.stdout
-    assert told.returncode == 0
+    assert told.code == 0
 
 
-def test_a_restart_command_that_fails_is_no_fault_of_the_host(broken: str) -> None:
+def test_a_restart_command_that_fails_is_no_fault_of_the_host(conform: Conform, broken: str) -> None:
     command = f"{sys.executable} -c 'raise SystemExit(3)'"
-    done = roost("conform", f"{broken}/none/rest", *TOKENS, "--restart", command, "--only", "durability.kept")
-    assert done.returncode == 2
+    done = conform(f"{broken}/none/rest", *TOKENS, "--restart", command, "--only", "durability.kept")
+    assert done.code == 2
     assert "the host could not be started again" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "whom should it judge?"),
-        (("http://a:b@host/",), "must not hold a password"),
-        (("ftp://host/",), "is not a URL that could be called"),
-        (("http://host", "--report-format", "pdf"), "'pdf' is no format of a report"),
+        ((), "no URL was given"),
+        (("http://a:b@host/",), "must not contain a password"),
+        (("ftp://host/",), "cannot call 'ftp://host/'"),
+        (("http://host", "--report-format", "pdf"), "unknown report format 'pdf'"),
         (("http://host", "--report-format", "html,json"), "give --report-out"),
         (("http://host", "--report-format", "html", "--json"), "give --report-out"),
-        (("http://host:99999",), "is not a URL"),
-        (("http://host", "--agent-hints", sys.executable), "these are no hints"),
-        (("http://host", "--profile", "nobody"), "--profile is one of"),
-        (("http://host", "--level", "may"), "--level is"),
-        (("http://host", "--agent-hints", "{"), "these are no hints"),
+        (("http://host", "--report-format", "json,junit", "--report-out", "x.md"), "x.md names a markdown report"),
+        (("http://host", "--report-format", "json", "--report-out", "x.md"), "x.md names a markdown report"),
+        (("http://host:99999",), "invalid URL"),
+        (("http://host", "--agent-hints", sys.executable), "--agent-hints: invalid hints"),
+        (("http://host", "--profile", "nobody"), "unknown --profile 'nobody': use plain, tck"),
+        (("http://host", "--level", "may"), "unknown --level 'may': use must, should, beyond"),
+        (("http://host", "--agent-hints", "{"), "--agent-hints: invalid hints"),
         (("http://host", "--agent-hints", "/no/such/file"), "cannot read /no/such/file"),
-        (("http://host", "--token", "a\nb"), "characters that a header cannot carry"),
+        (("http://host", "--token", "a\nb"), "characters that an HTTP header cannot carry"),
     ],
 )
-def test_wrong_usage_ends_with_2(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["roost", "conform", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+def test_wrong_usage_ends_with_2(conform: Conform, words: tuple[str, ...], said: str) -> None:
+    done = conform(*words)
+    assert done.code == 2
+    assert said in done.stderr
 
 
-def test_the_list_has_every_check() -> None:
-    done = roost("conform", "--list")
-    assert done.returncode == 0
+def test_the_list_has_every_check(conform: Conform) -> None:
+    done = conform("--list")
+    assert done.code == 0
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [check.id for check in every()]
 
 

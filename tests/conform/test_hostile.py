@@ -1,69 +1,25 @@
-"""Hosts that hang, stream for ever, or answer with rubbish: it ends, within its bounds, and says what it saw."""
+"""Hosts that hang, stream without end or send garbage: the judgement ends within its limits and reports them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 import trustme
 
-from roost.conform.outcome import LONGEST, Report, Unjudged
+from roost.conform.check import every
+from roost.conform.outcome import LONGEST, ConformReport, NotJudged
 from roost.conform.runner import INTERNAL, judge
-from roost.conform.target import Options
-from tests.server import roost
-
-Serve = Callable[[socket.socket, str], None]
-
-
-@contextmanager
-def hostile(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Every connection in a thread of its own; `serve` gets it with the path that was asked for."""
-    over = threading.Event()
-    open_now: list[socket.socket] = []
-
-    def one(connection: socket.socket) -> None:
-        try:
-            if tls is not None:
-                connection = tls.wrap_socket(connection, server_side=True)
-            head = b""
-            while b"\r\n\r\n" not in head and (more := connection.recv(65536)):
-                head += more
-            serve(connection, head.split(b" ")[1].decode() if b" " in head else "")
-        except OSError:
-            pass
-        finally:
-            connection.close()
-
-    def accept() -> None:
-        while not over.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            open_now.append(connection)
-            threading.Thread(target=one, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        try:
-            yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            over.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            for connection in open_now:
-                connection.close()
-
-
-def answer(body: bytes, kind: str = "application/json", status: str = "200 OK") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+from roost.conform.target import ConformOptions
+from tests.conform.conftest import Conform
+from tests.conform.hostile import Serve, answer, hostile
 
 
 def hangs(connection: socket.socket, _: str) -> None:
@@ -116,21 +72,27 @@ RUBBISH = {
 }
 
 
-async def judged(url: str, seconds: float, *only: str) -> Report:
-    return await judge(Options(url, timeout=seconds, only=[*only]))
+LIMIT_S = 3.0
+"""The time limit for a host that does not answer. The test takes as long."""
+PATIENCE_S = 20.0
+"""The time limit for a host that answers."""
+
+
+async def judged(url: str, seconds: float, *only: str) -> ConformReport:
+    return await judge(ConformOptions(url, token="t", timeout=seconds, only=[*only]))
 
 
 @pytest.mark.parametrize("serve", RUBBISH.values(), ids=RUBBISH)
 async def test_a_host_without_a_card_cannot_be_judged(serve: Serve) -> None:
-    with hostile(serve) as url, pytest.raises(Unjudged, match=r"\S"):
+    with hostile(serve) as url, pytest.raises(NotJudged, match=r"\S"):
         await judged(url, 1)
 
 
 @pytest.mark.parametrize("kind", ["hangs", "no JSON"])
-def test_the_command_says_so(kind: str) -> None:
+def test_the_command_says_so(conform: Conform, kind: str) -> None:
     with hostile(RUBBISH[kind]) as url:
-        done = roost("conform", url, "--timeout", "1")
-    assert done.returncode == 2, done.stderr
+        done = conform(url, "--timeout", "1")
+    assert done.code == 2, done.stderr
     assert re.match(r"roost: \S.*\n$", done.stderr), done.stderr
     assert "\x1b" not in done.stderr
 
@@ -160,7 +122,7 @@ def endless_stream(connection: socket.socket) -> None:
 
 
 def with_card(serve: Serve) -> Serve:
-    """The card is fine; all else is as it is."""
+    """Serve a valid card, and everything else as `serve` does."""
 
     def both(connection: socket.socket, path: str) -> None:
         if "agent-card" in path:
@@ -181,8 +143,8 @@ def streams_for_ever(connection: socket.socket, path: str) -> None:
     connection.sendall(answer(TASK))
 
 
+BEHIND_CHECKS = ("first*", "stream.*", "get.*")
 BEHIND: dict[str, Serve] = {
-    "hangs": hangs,
     "endless head": endless_head,
     "endless body": endless_body,
     "redirects": redirects,
@@ -195,15 +157,24 @@ BEHIND: dict[str, Serve] = {
 @pytest.mark.parametrize("serve", BEHIND.values(), ids=BEHIND)
 async def test_a_host_with_a_card_and_rubbish_behind_it_fails(serve: Serve) -> None:
     with hostile(with_card(serve)) as url:
-        report = await judged(url, 0.5, "first*", "stream.*", "get.*")
+        report = await judged(url, PATIENCE_S, *BEHIND_CHECKS)
     assert report.code == 1
     assert not [result for result in report.results if INTERNAL in result.reason]
 
 
-def test_what_a_host_says_is_escaped_in_the_page() -> None:
+async def test_a_host_with_a_card_that_hangs_behind_it_fails() -> None:
+    """Each check waits for the time limit, and all of them at the same time."""
+    checks = [check.id for check in every(BEHIND_CHECKS)]
+    with hostile(with_card(hangs)) as url:
+        reports = await asyncio.gather(*(judged(url, LIMIT_S, check) for check in checks))
+    assert 1 in [report.code for report in reports]
+    assert not [result for report in reports for result in report.results if INTERNAL in result.reason]
+
+
+def test_what_a_host_says_is_escaped_in_the_page(conform: Conform) -> None:
     with hostile(with_card(says(answer(TASK)))) as url:
-        done = roost("conform", url, "--only", "get.unknown", "--timeout", "1", "--report-format", "html")
-    assert done.returncode == 1
+        done = conform(url, "--only", "get.unknown", "--timeout", PATIENCE_S, "--report-format", "html")
+    assert done.code == 1
     assert "<script>" not in done.stdout
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in done.stdout
 
@@ -214,7 +185,7 @@ async def test_what_a_card_says_of_itself_is_cleaned_and_cut() -> None:
         connection.sendall(answer(card(f"http://{host}:{port}", name="\x1b[31m" + "x" * 100_000)))
 
     with hostile(serve) as url:
-        report = await judged(url, 1, "card.json")
+        report = await judged(url, PATIENCE_S, "card.json")
     assert "\x1b" not in report.agent
     assert len(report.agent) < LONGEST + 10
 
@@ -222,23 +193,23 @@ async def test_what_a_card_says_of_itself_is_cleaned_and_cut() -> None:
 async def test_an_interface_that_cannot_be_called_is_left_out() -> None:
     with (
         hostile(says(answer(card("http://127.0.0.1:99999")))) as url,
-        pytest.raises(Unjudged, match="cannot be called"),
+        pytest.raises(NotJudged, match="cannot be called"),
     ):
-        await judged(url, 1)
+        await judged(url, PATIENCE_S)
 
 
-def test_an_interface_elsewhere_is_not_called() -> None:
-    """Its URL came from the card: nobody said that the token is for that host."""
+def test_an_interface_elsewhere_is_not_called(conform: Conform) -> None:
+    """The URL comes from the card, and the user did not say that the token is for that host."""
     other = {"url": "http://localhost:9/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
     with hostile(says(answer(card("", supportedInterfaces=[other])))) as url:
-        done = roost("conform", url, "--token", "secret", "--timeout", "1")
-    assert done.returncode == 2
+        done = conform(url, "--token", "secret", "--timeout", PATIENCE_S)
+    assert done.code == 2
     assert "--any-host" in done.stderr
     assert "secret" not in done.stdout + done.stderr
 
 
 async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card is fetched with it, and names interfaces on the same host without."""
+    """The card is served with TLS, and names interfaces on the same host without TLS."""
     ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     ca.issue_cert("127.0.0.1").configure_cert(context)
@@ -254,7 +225,7 @@ async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Mo
         connection.sendall(answer(card("", supportedInterfaces=interfaces)))
 
     with hostile(lambda _, path: called.append(path)) as plain, hostile(secure, context) as url:
-        options = Options(url, token="secret", timeout=5, only=["card.json", "version.old"])
+        options = ConformOptions(url, token="secret", timeout=PATIENCE_S, only=["card.json", "version.old"])
         report = await judge(options)
     assert report.bindings == ["HTTP+JSON"]
     assert [note.partition(":")[0] for note in report.notes] == [
@@ -267,11 +238,13 @@ async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("before", [150, 1900, 3950])
 async def test_no_part_of_a_token_is_in_a_report(before: int) -> None:
-    """A host may say it wherever a report is cut."""
+    """The token is in a response where the report cuts it."""
     token = "first-half-of-it-and-the-second-half-of-it" * 2
     said = json.dumps({"error": {"code": 500, "message": "x" * before + f"{token} " * 100}}).encode()
     with hostile(with_card(says(answer(said, status="500 Oops")))) as url:
-        report = await judge(Options(url, token=token, timeout=5, only=["get.task", "send.answer", "errors.info"]))
+        report = await judge(
+            ConformOptions(url, token=token, timeout=PATIENCE_S, only=["get.task", "send.answer", "errors.info"])
+        )
     assert {one.outcome for one in report.results if one.binding == "HTTP+JSON"} == {"failed", "error"}
     assert "***" in str(msgspec.to_builtins(report)) or before > 2000
     assert "first-half" not in str(msgspec.to_builtins(report))

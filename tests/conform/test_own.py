@@ -1,22 +1,26 @@
-"""Our own host, a real process with tokens and gRPC: everything that it declares holds, after a crash too."""
+"""Our own host passes all checks of what it declares: as a real process, with tokens, gRPC and a crash."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from roost.cli.main import main
 from roost.conform.grpc_client import place
-from roost.conform.outcome import Outcome, Report
+from roost.conform.hints import NO_SLOW
+from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
-from roost.conform.target import Options
+from roost.conform.target import ConformOptions
 from tests.doors.serving import free_port
-from tests.server import FLEET, Server, roost, running
+from tests.server import FLEET, Server, running
 
 TIMEOUT_S = 10.0
 NOT_THERE = {
@@ -32,12 +36,12 @@ NOT_THERE = {
     "v1.sunset",
     "version.old",
 }
-"""What the host, or the kit's agent on it, does not declare."""
-JUDGED_ELSEWHERE = re.compile("compared with|version.old judges that")
+"""Checks of what the host, or its agent `tck`, does not declare."""
+JUDGED_ELSEWHERE = re.compile("compared with|which version.old judges")
 
 
 class Own:
-    """A host that can crash and come back."""
+    """A host that can crash and start again at the same URL."""
 
     def __init__(self, data: Path, stack: ExitStack) -> None:
         self.data = data
@@ -60,64 +64,73 @@ class Own:
 
 
 def token(data: Path, name: str, *more: str) -> str:
-    made = roost("token", "create", name, "--data", data, *more)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.split()[-1]
+    """Make a token with `roost token create`, in this process."""
+    with redirect_stdout(StringIO()) as said, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["roost", "token", "create", name, "--data", str(data), *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    return said.getvalue().split()[-1]
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Report, ...]]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConformReport, ...]]:
     data = tmp_path_factory.mktemp("data")
     tokens = token(data, "one"), token(data, "other"), token(data, "third", "--tenant", "acme")
     with ExitStack() as stack:
         own = Own(data, stack)
         own.start()
-        options = Options(own.url, token=tokens[0], token_b=tokens[1], timeout=TIMEOUT_S, restart=own.restart)
+        options = ConformOptions(own.url, token=tokens[0], token_b=tokens[1], timeout=TIMEOUT_S, restart=own.restart)
         only = ["send", "stream", "resume", "push"]
-        plain = Options(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
-        acme = Options(own.url, token=tokens[2], timeout=TIMEOUT_S, only=["tenants", "send.answer"])
+        plain = ConformOptions(own.url.replace("/tck", "/ask"), token=tokens[0], timeout=TIMEOUT_S, only=only)
+        acme = ConformOptions(own.url, token=tokens[2], timeout=TIMEOUT_S, only=["tenants", "send.answer"])
         of_acme = msgspec.structs.replace(acme, tenant_id="acme")
-        yield tuple(asyncio.run(judge(one)) for one in (options, plain, acme, of_acme))
+        whole = asyncio.run(judge(options))
+        yield whole, *asyncio.run(judged(plain, acme, of_acme))
+
+
+async def judged(*options: ConformOptions) -> list[ConformReport]:
+    return await asyncio.gather(*map(judge, options))
 
 
 @pytest.fixture
-def report(reports: tuple[Report, ...]) -> Report:
+def report(reports: tuple[ConformReport, ...]) -> ConformReport:
     return reports[0]
 
 
-def test_all_pass(report: Report) -> None:
+def test_all_pass(report: ConformReport) -> None:
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
     assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
     assert report.code == 0
 
 
-def test_it_was_judged_on_every_binding(report: Report) -> None:
+def test_it_was_judged_on_every_binding(report: ConformReport) -> None:
     assert report.bindings == ["JSONRPC", "HTTP+JSON", "GRPC"]
     assert report.profile == "tck"
     for binding in report.bindings:
         assert len([one for one in report.of(Outcome.PASSED) if one.binding == binding]) > 40
 
 
-def test_nothing_was_skipped_but_what_it_does_not_declare(report: Report) -> None:
+def test_nothing_was_skipped_but_what_it_does_not_declare(report: ConformReport) -> None:
     skipped = {one.id for one in report.of(Outcome.SKIPPED) if not JUDGED_ELSEWHERE.search(one.reason)}
     assert skipped <= NOT_THERE, skipped - NOT_THERE
 
 
-def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[Report, ...]) -> None:
-    """This one asks for input whatever it is told."""
+def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[ConformReport, ...]) -> None:
+    """This agent asks for input, whatever it is sent."""
     report = reports[1]
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
     assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []
     assert report.profile == "plain"
     waits = [one.reason for one in report.results if one.id == "send.non-blocking"]
-    assert set(waits) == {"nobody says how to make this agent work for long: give --profile or --agent-hints"}
+    assert set(waits) == {NO_SLOW}
 
 
-def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[Report, ...]) -> None:
+def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[ConformReport, ...]) -> None:
     _, _, unsaid, said = reports
     assert unsaid.code == said.code == 0
     echoed = [[one for one in report.results if one.id == "tenants.echo"] for report in (unsaid, said)]
-    assert {one.reason for one in echoed[0]} == {"the caller is not of the tenant default: give --tenant-id"}
+    assert {one.reason for one in echoed[0]} == {"the caller does not belong to the tenant default: give --tenant-id"}
     assert {one.outcome for one in echoed[1]} == {Outcome.PASSED}
 
 

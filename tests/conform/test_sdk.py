@@ -1,11 +1,11 @@
-"""An unmodified server of a2a-sdk: what its users ran into is found, and the report in the docs says the same."""
+"""The known faults of an unmodified server of a2a-sdk are found, and the report in the docs names them."""
 
 from __future__ import annotations
 
 import pytest
 from tools.conform_sdk import REPORT, report
 
-from roost.conform.outcome import Outcome, Report
+from roost.conform.outcome import ConformReport, Outcome
 from tests.server import ROOT
 
 RAN_INTO = {
@@ -18,21 +18,21 @@ RAN_INTO = {
 
 
 @pytest.fixture(scope="module")
-def found() -> Report:
+def found() -> ConformReport:
     return report()
 
 
 @pytest.mark.parametrize("name", RAN_INTO, ids=RAN_INTO.values())
-def test_a_known_fault_is_found(found: Report, name: str) -> None:
+def test_a_known_fault_is_found(found: ConformReport, name: str) -> None:
     assert name in [result.name for result in found.of(Outcome.FAILED)]
 
 
-def test_most_of_it_conforms(found: Report) -> None:
+def test_most_of_it_conforms(found: ConformReport) -> None:
     assert found.count(Outcome.PASSED) > 150
     assert found.of(Outcome.ERROR) == []
 
 
-def test_the_report_in_the_docs_has_the_same_failures(found: Report) -> None:
+def test_the_report_in_the_docs_has_the_same_failures(found: ConformReport) -> None:
     page = (ROOT / REPORT).read_text()
     written = [line[4:].partition(": ")[0].replace("\\", "") for line in page.splitlines() if line.startswith("### ")]
     assert written == [result.name for result in found.of(Outcome.FAILED)]

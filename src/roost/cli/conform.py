@@ -1,4 +1,4 @@
-"""`roost conform`: judges any A2A host."""
+"""`roost conform`: tests whether an A2A host conforms to the specification."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from roost.cli.options import Json
 from roost.cli.output import note, one_line, plain, table
 
 if TYPE_CHECKING:
-    from roost.conform.outcome import Report, Result
-    from roost.conform.target import Options
+    from roost.conform.hints import Hints
+    from roost.conform.outcome import ConformReport, Result
+    from roost.conform.target import ConformOptions
 
 CANNOT_JUDGE = 2
+"""Exit code for wrong usage and for a host that cannot be judged."""
+LEVEL_NAMES = ("must", "should", "beyond")
 
-Where = Annotated[str, typer.Argument(metavar="[URL]", show_default=False, help="Of a host, an agent, or a card.")]
+Where = Annotated[
+    str, typer.Argument(metavar="[URL]", show_default=False, help="The URL of a host, an agent or a card.")
+]
 ExecutorUrl = Annotated[
-    str, typer.Option("--executor-url", metavar="URL", show_default=False, help="The same as the argument.")
+    str, typer.Option("--executor-url", metavar="URL", show_default=False, help="The same as the argument URL.")
 ]
 Token = Annotated[
     str,
-    typer.Option("--token", envvar="ROOST_TOKEN", metavar="TOKEN", show_default=False, help="Sent as a bearer token."),
+    typer.Option("--token", envvar="ROOST_TOKEN", metavar="TOKEN", show_default=False, help="The bearer token."),
 ]
 TokenB = Annotated[
     str,
@@ -34,12 +39,17 @@ TokenB = Annotated[
         envvar="ROOST_TOKEN_B",
         metavar="TOKEN",
         show_default=False,
-        help="Of somebody else, who must not see what the first one does.",
+        help="The bearer token of a second caller, who must not see the tasks of the first.",
     ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--report-format", metavar="LIST", show_default=False, help="markdown, junit, json, html."),
+    typer.Option(
+        "--report-format",
+        metavar="LIST",
+        show_default=False,
+        help="Which reports to write, separated by commas: markdown, junit, json, html.",
+    ),
 ]
 Out = Annotated[
     str,
@@ -47,22 +57,29 @@ Out = Annotated[
         "--report-out",
         metavar="PATH",
         show_default=False,
-        help="A folder (PATH/, or for several reports), or a file name without its ending.",
+        help="Where to write the reports: a file (x.md), or a folder (reports/).",
     ),
 ]
-Only = Annotated[list[str] | None, typer.Option("--only", metavar="PATTERN", help="Only these checks; repeatable.")]
-Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="PATTERN", help="Not these checks; repeatable.")]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="PATTERN", help="Run only these checks; repeatable.")]
+Skip = Annotated[
+    list[str] | None, typer.Option("--skip", metavar="PATTERN", help="Leave out these checks; repeatable.")
+]
 Level = Annotated[
     str,
     typer.Option(
-        "--level", metavar="must|should|beyond", help="Leave out what is only recommended (must), or not said (should)."
+        "--level",
+        metavar="must|should|beyond",
+        help="Run only what the specification requires (must), or what it requires and recommends (should).",
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="For each request.")]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="The time limit of a request.")]
 Profile = Annotated[
     str,
     typer.Option(
-        "--profile", metavar="plain|tck", show_default=False, help="What the agent does; the card tells by default."
+        "--profile",
+        metavar="plain|tck",
+        show_default=False,
+        help="How the agent behaves; by default it is taken from the card.",
     ),
 ]
 AgentHints = Annotated[
@@ -80,24 +97,29 @@ Receiver = Annotated[
         "--receiver",
         metavar="HOST[:PORT]",
         show_default=False,
-        help="Of this machine, where the host can reach a webhook; 127.0.0.1 for a host on this machine.",
+        help="An address of this machine at which the host can reach a webhook; 127.0.0.1 if the host runs here.",
     ),
 ]
 TenantId = Annotated[
     str,
-    typer.Option("--tenant-id", metavar="TENANT", show_default=False, help="In every message: whose tasks are made."),
+    typer.Option("--tenant-id", metavar="TENANT", show_default=False, help="The tenant that every message names."),
 ]
 AnyHost = Annotated[
     bool,
-    typer.Option("--any-host", help="Call interfaces on other hosts than the card's, or without TLS, with the token."),
+    typer.Option(
+        "--any-host", help="Also call interfaces on other hosts than the card's, or without TLS; they get the token."
+    ),
 ]
 Restart = Annotated[
     str,
     typer.Option(
-        "--restart", metavar="COMMAND", show_default=False, help="Crashes the host and starts it again, on its data."
+        "--restart",
+        metavar="COMMAND",
+        show_default=False,
+        help="A command that crashes the host and starts it again on its data.",
     ),
 ]
-List = Annotated[bool, typer.Option("--list", help="Show all checks and their sections, and judge nobody.")]
+List = Annotated[bool, typer.Option("--list", help="List the checks and their sections, and run none.")]
 
 
 def conform(
@@ -120,35 +142,30 @@ def conform(
     show: List = False,
     as_json: Json = False,
 ) -> None:
-    """Judge any A2A host: its card, every operation on every binding, errors, streams, push, access.
+    """Test any A2A host: its card, every operation on every binding, errors, streams, push, access.
 
-    Exit code 0: all that was judged holds. 1: something does not. 2: it cannot be judged.
+    Exit code 0: every check that ran passed. 1: a check failed. 2: the host cannot be judged.
     """
-    from roost.conform.reports import FORMATS
+    from roost.conform.reports import as_json as json_report
     from roost.conform.restart import restarting
     from roost.conform.runner import PATIENCE
-    from roost.conform.target import Options
+    from roost.conform.target import ConformOptions
 
     _check_choices(level, profile)
-    formats = [name.strip() for name in report_format.split(",") if name.strip()]
-    if unknown := [name for name in formats if name not in FORMATS]:
-        raise CommandFailed(f"{unknown[0]!r} is no format of a report: there are {', '.join(FORMATS)}", CANNOT_JUDGE)
-    if as_json and not report_out:
-        formats = [name for name in formats if name != "json"]
-    if len(formats) + as_json > 1 and not report_out:
-        raise CommandFailed("several reports need a place: give --report-out", CANNOT_JUDGE)
+    formats = _formats(report_format, report_out, as_json)
+    files = _files(formats, report_out) if report_out else {}
     if show:
         _list(only or [], skip or [], level)
         return
     where = url or executor_url
     if not where:
-        raise CommandFailed("whom should it judge? Give the URL of a host, an agent, or a card", CANNOT_JUDGE)
-    options = Options(
+        raise CommandFailed("no URL was given: name a host, an agent or a card", CANNOT_JUDGE)
+    options = ConformOptions(
         where,
         token=_secret(token),
         token_b=_secret(token_b),
         profile=profile,
-        hints=None,
+        hints=_hints(agent_hints),
         timeout=timeout,
         receiver=receiver,
         tenant_id=tenant_id,
@@ -158,45 +175,98 @@ def conform(
         level=level.upper(),
         restart=restarting(restart, where, timeout * PATIENCE) if restart else None,
     )
-    report = _judged(options, agent_hints, quiet=as_json or (bool(formats) and not report_out))
-    _write(report, formats or (["markdown"] if report_out else []), report_out)
+    report = _judged(options, quiet=as_json or (bool(formats) and not report_out))
+    _write(report, formats, files)
     if as_json:
-        print(FORMATS["json"][1](report), end="")
+        print(json_report(report), end="")
     raise typer.Exit(report.code)
 
 
 def _check_choices(level: str, profile: str) -> None:
     from roost.conform.hints import PROFILES
 
-    if level not in ("must", "should", "beyond"):
-        raise CommandFailed("--level is must, should or beyond", CANNOT_JUDGE)
+    if level not in LEVEL_NAMES:
+        raise CommandFailed(f"unknown --level {level!r}: use {', '.join(LEVEL_NAMES)}", CANNOT_JUDGE)
     if profile and profile not in PROFILES:
-        raise CommandFailed(f"--profile is one of {', '.join(PROFILES)}", CANNOT_JUDGE)
+        raise CommandFailed(f"unknown --profile {profile!r}: use {', '.join(PROFILES)}", CANNOT_JUDGE)
+
+
+def _formats(names: str, out: str, as_json: bool) -> list[str]:
+    """The reports to write. Without --report-format the ending of --report-out decides, and Markdown is the default."""
+    from roost.conform.reports import FORMATS
+
+    formats = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise CommandFailed(f"unknown report format {unknown[0]!r}: use {', '.join(FORMATS)}", CANNOT_JUDGE)
+    if out:
+        return formats or [_named(out) or "markdown"]
+    if as_json:
+        formats = [name for name in formats if name != "json"]
+    if len(formats) + as_json > 1:
+        raise CommandFailed("several reports cannot all go to stdout: give --report-out", CANNOT_JUDGE)
+    return formats
+
+
+def _named(out: str) -> str | None:
+    """The format that the ending of a file name stands for."""
+    from roost.conform.reports import FORMATS
+
+    return next((name for name, (ending, _) in FORMATS.items() if Path(out).suffix == ending), None)
+
+
+def _files(formats: list[str], out: str) -> dict[str, Path]:
+    """The file of each report.
+
+    PATH is a folder if it ends with a slash or is one already. It is also a folder if there are several reports and its
+    name does not end as one of them does. Otherwise it is a file name: a report of another format goes beside it, under
+    the same name with its own ending.
+    """
+    from roost.conform.reports import FORMATS
+
+    place, named = Path(out), _named(out)
+    if out.endswith("/") or place.is_dir() or (named is None and len(formats) > 1):
+        return {name: place / f"conform{FORMATS[name][0]}" for name in formats}
+    if named is not None and named not in formats:
+        asked = ", ".join(formats)
+        problem = f"{out} names a {named} report, but --report-format asks for {asked}"
+        raise CommandFailed(f"{problem}: give --report-out another ending, or a folder as {out}/", CANNOT_JUDGE)
+    stem = place.name if named is None else place.stem
+    return {name: place.with_name(stem + FORMATS[name][0]) for name in formats}
 
 
 def _secret(token: str) -> str:
     token = token.strip()
     if not all("!" <= character <= "~" for character in token):
-        raise CommandFailed("the token has characters that a header cannot carry; was it copied whole?", CANNOT_JUDGE)
+        raise CommandFailed(
+            "the token has characters that an HTTP header cannot carry: was it copied whole?", CANNOT_JUDGE
+        )
     return token
 
 
-def _judged(options: Options, agent_hints: str, *, quiet: bool) -> Report:
+def _hints(given: str) -> Hints | None:
     from roost.conform.hints import read_hints
-    from roost.conform.outcome import Unjudged
+    from roost.conform.outcome import NotJudged
+
+    if not given:
+        return None
+    try:
+        return read_hints(given if given.lstrip().startswith("{") else Path(given).read_bytes())
+    except NotJudged as error:
+        raise CommandFailed(f"--agent-hints: {error}", CANNOT_JUDGE) from None
+    except OSError as error:
+        raise CommandFailed(f"--agent-hints: cannot read {given}: {error.strerror}", CANNOT_JUDGE) from None
+
+
+def _judged(options: ConformOptions, *, quiet: bool) -> ConformReport:
+    from roost.conform.outcome import NotJudged
     from roost.conform.reports import summary
     from roost.conform.runner import judge
 
     try:
-        if agent_hints:
-            written = agent_hints.lstrip().startswith("{")
-            options.hints = read_hints(agent_hints if written else Path(agent_hints).read_bytes())
         with _Progress(quiet) as progress:
-            report = asyncio.run(judge(options, progress.tell))
-    except Unjudged as error:
+            report = asyncio.run(judge(options, progress.show))
+    except NotJudged as error:
         raise CommandFailed(str(error), CANNOT_JUDGE) from None
-    except OSError as error:
-        raise CommandFailed(f"cannot read {agent_hints}: {error.strerror}", CANNOT_JUDGE) from None
     if not quiet:
         for text in report.notes:
             note(text)
@@ -205,7 +275,7 @@ def _judged(options: Options, agent_hints: str, *, quiet: bool) -> Report:
 
 
 class _Progress:
-    """On a terminal a bar, and only what is not well above it; otherwise a line for each check."""
+    """Shows a progress bar on a terminal, below the checks that failed; otherwise one line for each check."""
 
     def __init__(self, quiet: bool) -> None:
         from rich.console import Console
@@ -224,7 +294,7 @@ class _Progress:
         if self.bar is not None:
             self.bar.stop()
 
-    def tell(self, result: Result, done: int, of: int) -> None:
+    def show(self, result: Result, done: int, of: int) -> None:
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=done, total=of, description=result.id)
             if result.outcome in ("passed", "skipped"):
@@ -235,8 +305,8 @@ class _Progress:
 
 
 def _lines(result: Result) -> list[str]:
-    said = f": {one_line(result.reason)}" if result.reason else ""
-    lines = [f"{result.outcome:8}{result.name} (section {result.section}) {result.title}{said}"]
+    reason = f": {one_line(result.reason)}" if result.reason else ""
+    lines = [f"{result.outcome:8}{result.name} (section {result.section}) {result.title}{reason}"]
     if result.expected:
         lines += [
             f"        expected: {one_line(result.expected)}",
@@ -245,24 +315,20 @@ def _lines(result: Result) -> list[str]:
     return lines
 
 
-def _write(report: Report, formats: list[str], out: str) -> None:
+def _write(report: ConformReport, formats: list[str], files: dict[str, Path]) -> None:
     from roost.conform.reports import FORMATS
 
-    place = Path(out)
-    folder = out.endswith("/") or len(formats) > 1 or place.is_dir()
     for name in formats:
-        ending, write = FORMATS[name]
-        text = write(report)
-        if not out:
+        text = FORMATS[name][1](report)
+        if name not in files:
             print(plain(text) if name == "markdown" else text, end="")
             continue
-        file = place / f"conform{ending}" if folder else place.with_name(place.name.removesuffix(ending) + ending)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            files[name].parent.mkdir(parents=True, exist_ok=True)
+            files[name].write_text(text, encoding="utf-8")
         except OSError as error:
-            raise CommandFailed(f"cannot write {file}: {error.strerror}", CANNOT_JUDGE) from None
-        note(f"{name}: {file}")
+            raise CommandFailed(f"cannot write {files[name]}: {error.strerror}", CANNOT_JUDGE) from None
+        note(f"{name}: {files[name]}")
 
 
 def _list(only: list[str], skip: list[str], level: str) -> None:
@@ -272,4 +338,4 @@ def _list(only: list[str], skip: list[str], level: str) -> None:
         (one.id, ", ".join(one.bindings) or "once", one.level, one.section, one.title)
         for one in every(only, skip, level.upper())
     ]
-    table(("check", "bindings", "level", "section", "what it wants"), rows)
+    table(("check", "bindings", "level", "section", "what it requires"), rows)

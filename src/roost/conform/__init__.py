@@ -1,1 +1,1 @@
-"""Judges any A2A host in the world, as a client of it: `roost conform URL`."""
+"""Tests whether an A2A host conforms to the specification, as a client of it: `roost conform URL`."""

@@ -1,18 +1,27 @@
-"""What a check has in its hands: one binding of the host, and the few things that all checks do."""
+"""What a check works with: one binding of the host, and the calls that all checks share."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
-from roost.conform.client import Answer, Client, Event, HttpClient, JSONObject, Stream, limited
-from roost.conform.hints import Hint
-from roost.conform.outcome import Failed, Skipped, Unjudged, shown
+from roost.conform.client import (
+    ConformClient,
+    ConformResponse,
+    ConformStream,
+    Headers,
+    HttpClient,
+    JSONObject,
+    StreamEvent,
+    limited,
+)
+from roost.conform.hints import NO_PAUSE, NO_SLOW, Hint
+from roost.conform.outcome import CheckFailed, NotJudged, Skipped, shown
 from roost.conform.target import Target
 from roost.protocol.errors import A2AError
 from roost.protocol.states import SETTLED, TERMINAL
@@ -21,53 +30,59 @@ from roost.protocol.types import Task, TaskState
 T = TypeVar("T")
 
 BRIEF = 200
-"""Characters of what a host said in the reason of a check that could not be done."""
+"""Characters of a response in the reason of a check that could not be judged."""
 STREAMS = ("SendStreamingMessage", "SubscribeToTask")
 POLL_S = 0.1
 SLOW_S = 0.2
-"""Work that takes less is over before anything can be seen of it."""
-Headers = Mapping[str, str | None]
+"""Seconds of work below which an agent does not count as slow: it is done before anything can be seen of it."""
+TRIES = 3
+"""Attempts to see a task while it is at work. A busy machine or a slow network may lose some of them."""
 
 
 class Case:
-    def __init__(self, target: Target, client: Client) -> None:
+    def __init__(self, target: Target, client: ConformClient) -> None:
         self.target = target
         self.client = client
         self.hints = target.hints
         self.limit = target.options.timeout
+        """Seconds for each request."""
 
     @property
     def http(self) -> HttpClient:
+        """The client, on a binding over HTTP. The check is skipped on gRPC."""
         if not isinstance(self.client, HttpClient):
-            raise Skipped("only on bindings over HTTP")
+            raise Skipped("the check is only for bindings over HTTP")
         return self.client
 
-    # Calls that are judged
+    # Calls that are judged: a wrong response is a failure of the check.
 
     async def call(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
-    ) -> Answer:
-        answer = await self.client.call(operation, params, headers, token)
-        self._check_limit(answer)
-        return answer
+    ) -> ConformResponse:
+        response = await self.client.call(operation, params, headers, token)
+        self._check_limit(response)
+        return response
 
     async def ok(self, operation: str, params: JSONObject, headers: Headers | None = None) -> JSONObject:
-        answer = await self.call(operation, params, headers)
-        if answer.result is None:
-            raise Failed(answer.seen, f"{operation} is answered")
-        return answer.result
+        """Call an operation that must succeed, and return its result."""
+        response = await self.call(operation, params, headers)
+        if response.result is None:
+            raise CheckFailed(response.seen, f"{operation} succeeds")
+        return response.result
 
-    async def tried(
+    async def attempt(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
-    ) -> Answer:
-        """Of a stream its refusal, or its first event."""
+    ) -> ConformResponse:
+        """Call an operation. For one that streams, return the error or the first event."""
         if operation not in STREAMS:
             return await self.call(operation, params, headers, token)
         async with self.stream(operation, params, headers, token) as stream:
             if stream.refused is not None:
                 return stream.refused
             event = await anext(stream.events, None)
-            return Answer(event.data if event else {}, None, {}, 200, str(event.data) if event else "an empty stream")
+            if event is None:
+                return ConformResponse({}, None, {}, 200, "an empty stream")
+            return ConformResponse(event.data, None, {}, 200, str(event.data))
 
     async def refused(
         self,
@@ -76,28 +91,28 @@ class Case:
         *errors: type[A2AError],
         headers: Headers | None = None,
         token: str | None = None,
-    ) -> Answer:
-        """With one of these errors, in the form of the binding."""
-        answer = await self.tried(operation, params, headers, token)
-        self.is_refusal(answer, operation, *errors)
-        return answer
+    ) -> ConformResponse:
+        """Call an operation that must return one of these errors."""
+        response = await self.attempt(operation, params, headers, token)
+        self.check_error(response, operation, *errors)
+        return response
 
-    def is_refusal(self, answer: Answer, operation: str, *errors: type[A2AError]) -> None:
-        if not self.says(answer, *errors):
-            raise Failed(answer.seen, f"{operation} is refused with {_named(self.client, errors)}")
+    def check_error(self, response: ConformResponse, operation: str, *errors: type[A2AError]) -> None:
+        """The response must be one of these errors."""
+        if not self.is_error(response, *errors):
+            raise CheckFailed(response.seen, f"{operation} returns {_named(self.client, errors)}")
 
-    def says(self, answer: Answer, *errors: type[A2AError]) -> bool:
-        """Whether it is one of these errors."""
-        if answer.problem is None:
+    def is_error(self, response: ConformResponse, *errors: type[A2AError]) -> bool:
+        if response.error is None:
             return False
-        code, info = answer.problem.code, answer.problem.info
+        code, info = response.error.code, response.error.info
         reason = info.get("reason") if info else None
         return any(code == self.client.code(error) and reason in (None, error.reason) for error in errors)
 
     @asynccontextmanager
     async def stream(
         self, operation: str, params: JSONObject, headers: Headers | None = None, token: str | None = None
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[ConformStream]:
         async with self.client.stream(operation, params, headers, token) as stream:
             if stream.refused is not None:
                 self._check_limit(stream.refused)
@@ -106,55 +121,56 @@ class Case:
     @asynccontextmanager
     async def events(
         self, operation: str, params: JSONObject, headers: Headers | None = None
-    ) -> AsyncIterator[AsyncIterator[Event]]:
+    ) -> AsyncIterator[AsyncIterator[StreamEvent]]:
+        """Call an operation that must stream, and yield its events."""
         async with self.stream(operation, params, headers) as stream:
             if stream.refused is not None:
-                raise Failed(stream.refused.seen, f"{operation} is answered with a stream")
+                raise CheckFailed(stream.refused.seen, f"{operation} returns a stream")
             yield stream.events
 
-    async def all_events(self, operation: str, params: JSONObject, headers: Headers | None = None) -> list[Event]:
-        """Until the host ends the stream."""
+    async def all_events(self, operation: str, params: JSONObject, headers: Headers | None = None) -> list[StreamEvent]:
+        """Call an operation that must stream, and return its events when the host has ended the stream."""
         async with self.events(operation, params, headers) as events:
             return [event async for event in events]
 
-    # What has to be there before something can be judged
+    # Preparations: a wrong response means that the check cannot be judged.
 
     async def send(self, hint: Hint | None = None, *, wait: bool = True, **message: Any) -> JSONObject:
-        """The task that comes of a message."""
+        """Send a message and return its task. `message` are further fields of the message."""
         params: JSONObject = {"message": (hint or self.hints.plain).message(**message)}
         if not wait:
             params["configuration"] = {"returnImmediately": True}
-        answer = await self.prepared("SendMessage", params)
-        task = answer.get("task")
-        if "message" in answer:
-            raise Skipped("the agent answers with a message, and makes no task")
+        result = await self.prepared("SendMessage", params)
+        task = result.get("task")
+        if "message" in result:
+            raise Skipped("the agent answers with a message and creates no task")
         if not isinstance(task, dict) or not isinstance(task.get("id"), str) or not state(task):
-            raise Unjudged(f"SendMessage gave no task: {self._brief(answer)}")
+            raise NotJudged(f"SendMessage returned no task: {self._brief(result)}")
         return {"contextId": "", **task}
 
     async def prepared(self, operation: str, params: JSONObject) -> JSONObject:
         try:
-            answer = await self.call(operation, params)
-        except Failed as error:
-            raise Unjudged(f"{operation}: {self._brief(error.observed)}") from None
-        if answer.result is None:
-            raise Unjudged(f"{operation} was refused: {self._brief(answer.seen)}")
-        return answer.result
+            response = await self.call(operation, params)
+        except CheckFailed as error:
+            raise NotJudged(f"{operation}: {self._brief(error.observed)}") from None
+        if response.result is None:
+            raise NotJudged(f"{operation} returned an error: {self._brief(response.seen)}")
+        return response.result
 
-    def _check_limit(self, answer: Answer) -> None:
-        """A host may take no more for now; nothing can be said of it then."""
-        if limited(self.client, answer):
-            raise Unjudged(f"the host limits how often it may be called: {self._brief(answer.seen)}")
+    def _check_limit(self, response: ConformResponse) -> None:
+        """A host may limit the rate of requests. Then nothing can be said about it."""
+        if limited(self.client, response):
+            raise NotJudged(f"the host limits the rate of requests: {self._brief(response.seen)}")
 
     def _brief(self, value: object) -> str:
         return shown(value, self.target.secrets, BRIEF)
 
     async def ended(self, hint: Hint | None = None) -> JSONObject:
-        """A task that is over, the same for all checks on this binding: it does not change any more."""
+        """Return a task that has ended. All checks on this binding share it, because it does not change any more."""
         key = f"ended {self.client.name} {hint}"
-        if key not in self.target.learned:
-            self.target.learned[key] = await self._ended(hint)
-        found: JSONObject = self.target.learned[key]
+        if key not in self.target.memo:
+            self.target.memo[key] = await self._ended(hint)
+        found: JSONObject = self.target.memo[key]
         return found
 
     async def _ended(self, hint: Hint | None) -> JSONObject:
@@ -167,34 +183,33 @@ class Case:
         return await self.until(task["id"], "a terminal state", lambda found: state(found) in TERMINAL)
 
     async def paused(self) -> JSONObject:
-        """A task that waits for input."""
+        """Return a new task that waits for input."""
         if self.hints.pause is None:
-            raise Skipped("nobody says how to make this agent ask for input: give --profile or --agent-hints")
+            raise Skipped(NO_PAUSE)
         task = await self.send(self.hints.pause)
         if state(task) is not TaskState.INPUT_REQUIRED:
-            raise Skipped(f"the agent was asked to pause, and is {state(task)}")
+            raise Skipped(f"the agent was asked to pause, but the task is {state(task)}")
         return task
 
-    async def slow(self) -> tuple[Hint, float]:
-        """A message that keeps the agent busy, and for how many seconds."""
+    async def slow(self) -> Hint:
+        """Return a hint that keeps the agent at work for long enough to be seen."""
         hint = self.hints.slow
         if hint is None:
-            raise Skipped("nobody says how to make this agent work for long: give --profile or --agent-hints")
-        if "slow_s" not in self.target.learned:
+            raise Skipped(NO_SLOW)
+        if "slow_s" not in self.target.memo:
             begun = time.monotonic()
             await self.send(hint)
-            self.target.learned["slow_s"] = time.monotonic() - begun
-        seconds: float = self.target.learned["slow_s"]
-        if seconds < SLOW_S:
-            raise Skipped("the agent was asked to work for long, and was done at once")
-        return hint, seconds
+            self.target.memo["slow_s"] = time.monotonic() - begun
+        if self.target.memo["slow_s"] < SLOW_S:
+            raise Skipped("the agent was asked to work for long, but was done at once")
+        return hint
 
-    async def get(self, task_id: str, client: Client | None = None, **more: Any) -> JSONObject:
-        """A read that is only a means."""
+    async def get(self, task_id: str, client: ConformClient | None = None, **more: Any) -> JSONObject:
+        """Read a task as a preparation."""
         return await Case(self.target, client or self.client).prepared("GetTask", {"id": task_id, **more})
 
-    async def until(self, task_id: str, what: str, reached: Any) -> JSONObject:
-        """Ask until it is so; Failed if it never is."""
+    async def until(self, task_id: str, what: str, reached: Callable[[JSONObject], bool]) -> JSONObject:
+        """Read a task until a condition holds, and return it. CheckFailed if it does not hold in time."""
         end = time.monotonic() + self.limit
         task: JSONObject = {}
         while time.monotonic() < end:
@@ -202,7 +217,7 @@ class Case:
             if reached(task):
                 return task
             await asyncio.sleep(POLL_S)
-        raise Failed(task, f"the task comes to {what} within {self.limit:g} s")
+        raise CheckFailed(task, f"the task reaches {what} within {self.limit:g} s")
 
 
 def state(task: JSONObject) -> TaskState | None:
@@ -213,23 +228,24 @@ def state(task: JSONObject) -> TaskState | None:
 
 
 def settled(task: JSONObject) -> bool:
+    """Return whether a task has ended or is interrupted."""
     return state(task) in SETTLED
 
 
 def valid(kind: type[T], value: object, what: str) -> T:
-    """Exactly as the specification has it: camelCase, the names of enums, every required field."""
+    """Decode a value exactly as the specification has it: camelCase, names of enums, every required field."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except (msgspec.ValidationError, ValueError) as error:
-        raise Failed(value, f"{what}: {error}") from None
+        raise CheckFailed(value, f"{what}: {error}") from None
 
 
 def same(left: JSONObject, right: JSONObject) -> bool:
-    """Two tasks; how fine their timestamps are, and what is a default, does not matter."""
-    return bool(_plain(left) == _plain(right))
+    """Compare two tasks. The precision of timestamps and the presence of defaults do not matter."""
+    return bool(_normal(left) == _normal(right))
 
 
-def _plain(task: JSONObject) -> Any:
+def _normal(task: JSONObject) -> Any:
     try:
         found = msgspec.convert(task, Task)
     except msgspec.ValidationError:
@@ -238,5 +254,5 @@ def _plain(task: JSONObject) -> Any:
     return msgspec.to_builtins(found)
 
 
-def _named(client: Client, errors: tuple[type[A2AError], ...]) -> str:
+def _named(client: ConformClient, errors: tuple[type[A2AError], ...]) -> str:
     return " or ".join(f"{error.reason} ({client.code(error)})" for error in errors)

@@ -1,4 +1,4 @@
-"""A check is a function with a name, a title and the section of the specification that it is about."""
+"""The registry of checks. A check is a function with an id, a title and a section of the specification."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ if TYPE_CHECKING:
 Body = Callable[["Case"], Awaitable[None]]
 
 MUST, SHOULD, BEYOND = LEVELS = ("MUST", "SHOULD", "BEYOND")
-"""What the specification demands, what it recommends, and what it does not say though users ran into it."""
+"""What the specification requires, what it recommends, and what it does not mention although users depend on it."""
 ALL: tuple[str, ...] = ("JSONRPC", "HTTP+JSON", "GRPC")
 HTTP = ALL[:2]
 ONCE: tuple[str, ...] = ()
-"""On the host as such, through the first of its bindings."""
+"""The bindings of a check that judges the host as a whole. It runs once, on the first binding of the card."""
 
 
 class Check(NamedTuple):
     id: str
     title: str
     section: str
+    """A section of the specification, or the URI of an extension."""
     body: Body
     needs: tuple[str, ...]
-    """What the host must say that it has, or the user must have given: see needs.py."""
+    """What the card must declare or the user must have given: see needs.py."""
     bindings: tuple[str, ...]
     level: str
     also: str
-    """Its name in the harness of agentic-sandbox."""
+    """The name of the same test in the harness of agentic-sandbox, or an empty string."""
 
     @property
     def surface(self) -> str:
+        """The part of the id before the dot."""
         return self.id.partition(".")[0]
 
-    def named(self, patterns: Sequence[str]) -> bool:
+    def matches(self, patterns: Sequence[str]) -> bool:
+        """Return whether a pattern matches the id, the surface or the name in the other harness."""
         return any(
             fnmatchcase(name, pattern) for pattern in patterns for name in (self.id, self.surface, self.also) if name
         )
@@ -69,7 +72,7 @@ ORDER = (
     "terminal",
     "durability",
 )
-"""Of surfaces: what only a fresh host shows comes first, what ends the host comes last."""
+"""The order of the surfaces. A check that needs a fresh host runs first, and one that ends the host runs last."""
 
 
 def check(
@@ -81,6 +84,8 @@ def check(
     level: str = MUST,
     also: str = "",
 ) -> Callable[[Body], Body]:
+    """Register the decorated function as a check."""
+
     def register(body: Body) -> Body:
         REGISTRY.append(Check(id, title, section, body, needs, on, level, also))
         return body
@@ -89,11 +94,11 @@ def check(
 
 
 def every(only: Sequence[str] = (), skip: Sequence[str] = (), level: str = BEYOND) -> Iterator[Check]:
-    """In the order in which they run."""
-    from roost.conform import checks  # they register themselves
+    """Yield the checks in the order in which they run: those that match `only` and not `skip`, up to a level."""
+    from roost.conform import checks  # the modules register their checks when they are imported
 
     assert checks.__doc__
     for found in sorted(REGISTRY, key=lambda one: ORDER.index(one.surface)):
-        wanted = (not only or found.named(only)) and not found.named(skip)
+        wanted = (not only or found.matches(only)) and not found.matches(skip)
         if wanted and LEVELS.index(found.level) <= LEVELS.index(level):
             yield found

@@ -1,4 +1,4 @@
-"""What the judged agent can be made to do, and how. An agent is not asked for what nobody says that it does."""
+"""Hints: which messages make the judged agent do what a check needs. Without a hint the check is skipped."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from roost.conform.outcome import Unjudged
+from roost.conform.outcome import NotJudged
 
 TCK = "tck"
+NO_PAUSE = "no hint makes this agent ask for input: give --profile or --agent-hints"
+NO_SLOW = "no hint makes this agent work for long: give --profile or --agent-hints"
+NO_DIRECT = "no hint makes this agent answer with a message: give --profile or --agent-hints"
 
 
 class Hint(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A message that makes the agent do something: the beginning of its id, its text, its metadata."""
+    """A message that makes the agent do something."""
 
     message_id: str = ""
+    """A prefix of the messageId."""
     text: str = "Hello from roost conform"
     metadata: dict[str, Any] = {}
 
     def message(self, **more: Any) -> dict[str, Any]:
+        """Make a new message, with these further fields."""
         prefix = f"{self.message_id}-" if self.message_id else ""
         return {
             "messageId": f"{prefix}{uuid.uuid4()}",
@@ -33,19 +38,23 @@ class Hint(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 class Hints(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """`pause` asks for more input, `answer` is what it then takes to end, `slow` works for a second or more and streams
-    meanwhile, `chunks` streams an artifact, `artifact` makes one, `direct` is answered without a task."""
-
     plain: Hint = Hint()
+    """Makes the agent complete a task."""
     pause: Hint | None = None
+    """Makes the agent ask for input."""
     answer: Hint = Hint()
+    """Completes the task that asked for input."""
     slow: Hint | None = None
+    """Makes the agent work for half a second or longer, and stream artifacts meanwhile."""
     chunks: Hint | None = None
+    """Makes the agent stream an artifact in several pieces."""
     artifact: Hint | None = None
+    """Makes the agent produce an artifact."""
     direct: Hint | None = None
+    """Makes the agent answer with a message instead of a task."""
 
     def of_tenant(self, tenant_id: str) -> Hints:
-        """The same messages, which say whose they are."""
+        """Return the same hints for messages that name a tenant."""
         metadata = {"tenant_id": tenant_id}
         found = {name: getattr(self, name) for name in self.__struct_fields__}
         return Hints(**{name: replace(hint, metadata=metadata) for name, hint in found.items() if hint is not None})
@@ -66,7 +75,7 @@ PROFILES = {
 
 
 def profile_of(card: dict[str, Any]) -> str:
-    """The agent of the Technology Compatibility Kit says that it is: by its name, or the id or a tag of a skill."""
+    """Return `tck` if the card's name, or the id or a tag of a skill, is `tck`, and `plain` otherwise."""
     words = [card.get("name")]
     skills = card.get("skills")
     for skill in skills if isinstance(skills, list) else []:
@@ -77,7 +86,8 @@ def profile_of(card: dict[str, Any]) -> str:
 
 
 def read_hints(text: str | bytes) -> Hints:
+    """Parse hints from JSON. NotJudged if they are invalid."""
     try:
         return msgspec.json.decode(text, type=Hints)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Unjudged(f"these are no hints: {error}") from None
+        raise NotJudged(f"invalid hints: {error}") from None

@@ -1,4 +1,4 @@
-"""What a check needs before it makes sense, and the reason to give where it is not there."""
+"""What a check needs before it can run, and the reason to report if it is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PTY = f"{SANDBOX}pty-extensions/v1"
 
 
 def missing(target: Target, need: str) -> str | None:
-    """The reason to skip; None if it is there."""
+    """Return the reason to skip a check with this need, or None if the need is met."""
     if need.startswith("no "):
         name = need.removeprefix("no ")
         return f"the card declares {name}" if target.capability(name) else None
@@ -26,20 +26,21 @@ def missing(target: Target, need: str) -> str | None:
         uri = need.removeprefix(EXTENSION)
         return None if uri in target.extensions() else f"the card does not declare the extension {uri}"
     return {
-        "security": None if secured(target) else "the card asks for no credential",
+        "security": None if secured(target) else "the card requires no credential",
         "token": None if target.options.token else "no --token was given",
-        "token-b": None if target.options.token_b else "no --token-b was given, for a second caller",
+        "token-b": None if target.options.token_b else "no --token-b was given for a second caller",
         "signatures": None if target.document.get("signatures") else "the card is not signed",
-        "two bindings": None if len(target.clients) > 1 else "the card names one binding that can be judged",
+        "two bindings": None if len(target.clients) > 1 else "the card names only one binding that can be judged",
         SANDBOX: None
         if any(uri.startswith(SANDBOX) for uri in target.extensions())
         else "the card declares no extension of agentic-sandbox",
         "0.3": None if target.legacy else "the card names no interface of A2A 0.3",
         "restart": None
         if target.options.restart
-        else "no --restart was given, that crashes the host and starts it again",
+        else "no --restart was given: a command that crashes the host and starts it again",
     }[need]
 
 
 def secured(target: Target) -> bool:
+    """Return whether the card requires a credential."""
     return bool(target.document.get("securitySchemes")) and bool(target.document.get("securityRequirements"))

@@ -1,9 +1,11 @@
-"""What a check may find, and how it says so.
+"""How a check ends, and the report about all of them.
 
-Verdict
-├── Failed      the host did something else than the specification says
-├── Skipped     there is nothing to judge: the host does not say that it has this
-└── Unjudged    it could not be found out
+A check that returns has passed. One that raises has another outcome:
+
+CheckOutcome
+├── CheckFailed    the host does not do what the specification says
+├── Skipped        the host does not declare the feature, or the user did not give what the check needs
+└── NotJudged      a preparation of the check did not work
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 LONGEST = 2000
-"""Characters of what was observed that a report shows."""
+"""Characters of an observation that a report shows."""
 
 
 class Outcome(enum.StrEnum):
@@ -26,36 +28,38 @@ class Outcome(enum.StrEnum):
     ERROR = "error"
 
 
-class Verdict(Exception):
-    """Ends a check. A check that ends without one has passed."""
+class CheckOutcome(Exception):
+    """Ends a check that has not passed."""
 
 
-class Failed(Verdict):
+class CheckFailed(CheckOutcome):
     def __init__(self, observed: object, expected: str) -> None:
         super().__init__(expected)
         self.observed = observed
         self.expected = expected
 
 
-class Skipped(Verdict):
+class Skipped(CheckOutcome):
     pass
 
 
-class Unjudged(Verdict):
+class NotJudged(CheckOutcome):
     pass
 
 
-class Result(Struct, rename="camel"):
-    """One check on one binding, or on the host as such."""
+class Result(Struct, frozen=True, rename="camel"):
+    """The result of one check, on one binding or on the host as a whole."""
 
     id: str
     surface: str
     binding: str
+    """Empty for a check of the host as a whole."""
     title: str
     section: str
     level: str
     outcome: Outcome
     reason: str = ""
+    """Why the check was skipped or could not be judged."""
     observed: str = ""
     expected: str = ""
     seconds: float = 0.0
@@ -65,13 +69,16 @@ class Result(Struct, rename="camel"):
         return f"{self.id} [{self.binding}]" if self.binding else self.id
 
 
-class Report(Struct, rename="camel"):
+class ConformReport(Struct, rename="camel"):
     url: str
+    """The URL of the card."""
     agent: str
+    """The name in the card."""
     bindings: list[str]
     profile: str
     results: list[Result]
     notes: list[str] = []
+    """What was left out of the judgement, and why."""
 
     def count(self, outcome: Outcome) -> int:
         return sum(result.outcome is outcome for result in self.results)
@@ -81,14 +88,14 @@ class Report(Struct, rename="camel"):
 
     @property
     def code(self) -> int:
-        """0: all that was judged holds. 1: something does not. 2: it cannot be said."""
+        """The exit code. 0: every check that ran passed. 1: a check failed. 2: the host cannot be judged."""
         if self.count(Outcome.FAILED):
             return 1
         return 2 if self.count(Outcome.ERROR) or not self.count(Outcome.PASSED) else 0
 
 
 def shown(value: object, secrets: Iterable[str] = (), longest: int = LONGEST) -> str:
-    """As text, without what must not be in a report, and only then cut: half of a secret would not be known as one."""
+    """Format a value for a report. Secrets are removed before the text is cut, so that no part of one remains."""
     text = value if isinstance(value, str) else _json(value)
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         for form in {secret, json.dumps(secret)[1:-1]}:

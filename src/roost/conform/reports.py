@@ -1,4 +1,4 @@
-"""Reports: Markdown, JUnit's XML, JSON and one HTML page that needs nothing else."""
+"""Reports as Markdown, as JUnit XML, as JSON, and as one HTML page without other files."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from html import escape
 
 import msgspec
 
-from roost.conform.outcome import Outcome, Report, Result
+from roost.conform.outcome import ConformReport, Outcome, Result
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FENCE = "````"
 OUTCOMES = (Outcome.FAILED, Outcome.ERROR, Outcome.PASSED, Outcome.SKIPPED)
 
 
-def summary(report: Report) -> str:
+def summary(report: ConformReport) -> str:
     return ", ".join(f"{report.count(outcome)} {outcome}" for outcome in OUTCOMES)
 
 
-def as_json(report: Report) -> str:
+def as_json(report: ConformReport) -> str:
     found = msgspec.to_builtins(report)
     counts = {str(outcome): report.count(outcome) for outcome in OUTCOMES}
     return json.dumps({"exitCode": report.code, "counts": counts, **found}, indent=2, ensure_ascii=False) + "\n"
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: ConformReport) -> str:
     return "\n".join(_markdown(report)) + "\n"
 
 
-def _markdown(report: Report) -> Iterator[str]:
+def _markdown(report: ConformReport) -> Iterator[str]:
     yield f"# Conformance of {_cell(report.agent) or 'an agent'}"
     yield ""
     yield f"{_cell(report.url)}, over {', '.join(report.bindings)}, profile {report.profile}: {summary(report)}."
@@ -63,11 +63,11 @@ def _markdown_failure(result: Result) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """One line that stays what it is: no table, no heading, no HTML is made of it."""
+    """Escape a text for one line of Markdown, so that it makes no table, heading or HTML."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 
-def as_junit(report: Report) -> str:
+def as_junit(report: ConformReport) -> str:
     counts = {"failures": report.count(Outcome.FAILED), "errors": report.count(Outcome.ERROR)}
     counts |= {"tests": len(report.results), "skipped": report.count(Outcome.SKIPPED)}
     took = f"{sum(result.seconds for result in report.results):.3f}"
@@ -81,9 +81,9 @@ def as_junit(report: Report) -> str:
             "testcase",
             {"classname": f"conform.{result.surface}", "name": result.name, "time": f"{result.seconds:.3f}"},
         )
-        told = f"{result.title}\nsection: {result.section}\nexpected: {result.expected}\nobserved: {result.observed}"
+        text = f"{result.title}\nsection: {result.section}\nexpected: {result.expected}\nobserved: {result.observed}"
         if result.outcome is Outcome.FAILED:
-            ElementTree.SubElement(case, "failure", {"message": _xml(result.expected)}).text = _xml(told)
+            ElementTree.SubElement(case, "failure", {"message": _xml(result.expected)}).text = _xml(text)
         elif result.outcome is Outcome.ERROR:
             ElementTree.SubElement(case, "error", {"message": _xml(result.reason)})
         elif result.outcome is Outcome.SKIPPED:
@@ -106,12 +106,12 @@ tr { border-top: 1px solid #ddd; } pre { background: #f4f4f4; padding: .6rem; ov
 """
 
 
-def as_html(report: Report) -> str:
-    """Everything that came from the host is escaped; there is no script in it, and none may come in."""
+def as_html(report: ConformReport) -> str:
+    """Escape everything that came from the host. The page has no script, and its policy allows none."""
     return "\n".join(_html(report)) + "\n"
 
 
-def _html(report: Report) -> Iterator[str]:
+def _html(report: ConformReport) -> Iterator[str]:
     agent = escape(report.agent or "an agent")
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -137,10 +137,10 @@ def _html(report: Report) -> Iterator[str]:
     yield "</table>\n</body>\n</html>"
 
 
-FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
+FORMATS: dict[str, tuple[str, Callable[[ConformReport], str]]] = {
     "markdown": (".md", as_markdown),
     "junit": (".xml", as_junit),
     "json": (".json", as_json),
     "html": (".html", as_html),
 }
-"""By name: the ending of the file, and what writes it."""
+"""The ending of the file and the function that writes it, by the name of the format."""

@@ -1,4 +1,4 @@
-"""Runs the checks, one after another, and never longer than they may."""
+"""Runs the checks one after another, each within its time limit."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from roost.conform.case import Case
 from roost.conform.check import ALL, Check, every
-from roost.conform.client import Client, unauthenticated
+from roost.conform.client import ConformClient, unauthenticated
 from roost.conform.needs import missing, secured
-from roost.conform.outcome import Failed, Outcome, Report, Result, Skipped, Unjudged, Verdict, shown
-from roost.conform.target import Options, Target
+from roost.conform.outcome import (
+    CheckFailed,
+    CheckOutcome,
+    ConformReport,
+    NotJudged,
+    Outcome,
+    Result,
+    Skipped,
+    shown,
+)
+from roost.conform.target import ConformOptions, Target, opened
 
 PATIENCE = 6
-"""A check may take so many times as long as one request."""
+"""The time limit of a check, as a multiple of the time limit of a request."""
 
 OPEN = ("card", "signatures", "auth")
 """Surfaces that can be judged without a credential."""
@@ -22,30 +33,27 @@ OPEN = ("card", "signatures", "auth")
 INTERNAL = "the check itself broke: "
 
 Progress = Callable[[Result, int, int], None]
+"""Called after each check with its result, the number of checks that are done and the number of all checks."""
 
 
-async def judge(options: Options, progress: Progress = lambda result, done, of: None) -> Report:
-    """Unjudged if there is nothing that could be judged."""
-    target = Target(options)
-    try:
-        await target.open()
+async def judge(options: ConformOptions, progress: Progress = lambda result, done, of: None) -> ConformReport:
+    """Run the checks against a host. NotJudged if it has no card, or no interface that can be judged."""
+    async with opened(options) as target:
         if not target.clients:
-            raise Unjudged("; ".join(target.notes) or "the card names no interface of A2A 1.0 that could be judged")
+            raise NotJudged("; ".join(target.notes) or "the card names no interface of A2A 1.0 that can be judged")
         return await _judged(target, progress)
-    finally:
-        await target.close()
 
 
-async def _judged(target: Target, progress: Progress) -> Report:
+async def _judged(target: Target, progress: Progress) -> ConformReport:
     options = target.options
     checks = list(every(options.only, options.skip, options.level))
     plan = [(check, client) for check in checks for client in _clients(target, check)]
     results: list[Result] = []
     for binding in ALL:
         if target.client(binding) is None:
-            concerned = sum(binding in check.bindings for check in checks)
-            results.append(_absent(target, binding, concerned))
-    results += [_unjudged(binding, "a second interface", reason) for binding, reason in target.second]
+            affected = sum(binding in check.bindings for check in checks)
+            results.append(_absent(target, binding, affected))
+    results += [_skipped_binding(binding, "a second interface", reason) for binding, reason in target.left_out]
     locked: bool | None = None if not options.token else False
     for done, (check, client) in enumerate(plan, 1):
         if check.surface not in OPEN and locked is None and (secured(target) or check.surface != "first"):
@@ -56,73 +64,69 @@ async def _judged(target: Target, progress: Progress) -> Report:
         results.append(result)
         progress(result, done, len(plan))
     if locked:
-        result = _left_out(sum(check.surface not in OPEN for check, _ in plan))
+        result = _without_token(sum(check.surface not in OPEN for check, _ in plan))
         results.append(result)
         progress(result, len(plan), len(plan))
     names = [client.name for client in target.clients]
     agent, url, *notes = (shown(text, target.secrets) for text in (target.agent, target.url, *target.notes))
-    return Report(url, agent, names, target.profile, results, notes)
+    return ConformReport(url, agent, names, target.profile, results, notes)
 
 
-def _clients(target: Target, check: Check) -> list[Client]:
+def _clients(target: Target, check: Check) -> list[ConformClient]:
     if not check.bindings:
         return target.clients[:1]
     return [client for client in target.clients if client.name in check.bindings]
 
 
-def _absent(target: Target, binding: str, concerned: int) -> Result:
+def _absent(target: Target, binding: str, affected: int) -> Result:
     noted = [note for note in target.notes if f"interface {binding} " in note]
     reason = noted[0] if noted else f"the card names no {binding} interface"
-    return _unjudged(binding, f"{concerned} checks on {binding}", reason)
+    return _skipped_binding(binding, f"{affected} checks on {binding}", reason)
 
 
-def _unjudged(binding: str, title: str, reason: str) -> Result:
+def _skipped_binding(binding: str, title: str, reason: str) -> Result:
     return Result("binding", "binding", binding, title, "5.2", "MUST", Outcome.SKIPPED, shown(reason))
 
 
 async def _locked(target: Target) -> bool:
-    """Whether the host asks for a credential; there is none."""
+    """Return whether the host requires a credential. It is called only if the user gave none."""
     if secured(target):
         return True
     client = target.clients[0]
     try:
         return unauthenticated(client, await client.call("ListTasks", {}))
-    except Verdict:
-        return False  # each check says for itself what is wrong
+    except CheckOutcome:
+        return False  # each check reports for itself what is wrong
 
 
-def _left_out(concerned: int) -> Result:
-    reason = "the host asks for a credential: give --token"
-    return Result("token", "auth", "", f"{concerned} checks that take one", "7.4", "MUST", Outcome.ERROR, reason)
+def _without_token(affected: int) -> Result:
+    reason = "the host requires a credential: give --token"
+    return Result("token", "auth", "", f"{affected} checks that need a token", "7.4", "MUST", Outcome.ERROR, reason)
 
 
-async def _run(target: Target, check: Check, client: Client) -> Result:
+async def _run(target: Target, check: Check, client: ConformClient) -> Result:
     binding = client.name if check.bindings else ""
-    result = Result(check.id, check.surface, binding, check.title, check.section, check.level, Outcome.PASSED)
+    passed = Result(check.id, check.surface, binding, check.title, check.section, check.level, Outcome.PASSED)
     reasons = [reason for need in check.needs if (reason := missing(target, need))]
     if reasons:
-        result.outcome, result.reason = Outcome.SKIPPED, reasons[0]
-        return result
+        return replace(passed, outcome=Outcome.SKIPPED, reason=reasons[0])
     begun = time.monotonic()
     limit = target.options.timeout * PATIENCE * (2 if "restart" in check.needs else 1)
+    result = passed
     try:
         async with asyncio.timeout(limit):
             await check.body(Case(target, client))
-    except Failed as found:
-        result.outcome = Outcome.FAILED
-        result.observed = shown(found.observed, target.secrets)
-        result.expected = shown(found.expected, target.secrets)
+    except CheckFailed as found:
+        observed, expected = (shown(value, target.secrets) for value in (found.observed, found.expected))
+        result = replace(passed, outcome=Outcome.FAILED, observed=observed, expected=expected)
     except Skipped as found:
-        result.outcome, result.reason = Outcome.SKIPPED, shown(str(found), target.secrets)
-    except Unjudged as found:
-        result.outcome, result.reason = Outcome.ERROR, shown(str(found), target.secrets)
+        result = replace(passed, outcome=Outcome.SKIPPED, reason=shown(str(found), target.secrets))
+    except NotJudged as found:
+        result = replace(passed, outcome=Outcome.ERROR, reason=shown(str(found), target.secrets))
     except TimeoutError:
-        result.outcome, result.observed = Outcome.FAILED, f"no end within {limit:g} s"
-        result.expected = "an answer in time"
-    except Exception as error:  # a host that answers with what nobody thought of must not end the run
-        result.outcome, result.reason = (
-            Outcome.ERROR,
-            shown(f"{INTERNAL}{type(error).__name__}: {error}", target.secrets),
-        )
-    result.seconds = round(time.monotonic() - begun, 3)
-    return result
+        observed = f"no end within {limit:g} s"
+        result = replace(passed, outcome=Outcome.FAILED, observed=observed, expected="a response in time")
+    except Exception as error:  # an unforeseen response must not end the run
+        reason = shown(f"{INTERNAL}{type(error).__name__}: {error}", target.secrets)
+        result = replace(passed, outcome=Outcome.ERROR, reason=reason)
+    return replace(result, seconds=round(time.monotonic() - begun, 3))

@@ -1,31 +1,31 @@
-"""HTTP to a host that may do anything: everything has a limit, in bytes and in time, and nobody is followed."""
+"""Responses of a host that may send anything: a body, or a stream of server-sent events. Both have a limit in bytes."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+import httpcore
 import httpx
 
-from roost.conform.outcome import Failed, Unjudged
+from roost.conform.outcome import CheckFailed
 
 MAX_BODY = 4 * 1024 * 1024
+"""Bytes of a body, and of one line of a stream."""
+MAX_STREAM = 4 * MAX_BODY
+"""Bytes of a whole stream."""
 MAX_EVENTS = 10_000
-IDLE_S = 1.0
-"""A connection that was idle for longer is not used again: the host may be about to close it."""
+"""Events of a stream."""
 
 
-class NoAnswer(Failed):
-    """Nothing came, or what came was no HTTP."""
+class NoAnswer(CheckFailed):
+    """The host sent no response, or one that is not HTTP, that is too long or that does not end."""
 
 
-class Reply(NamedTuple):
+class RawResponse(NamedTuple):
+    """A response with its whole body."""
+
     status: int
     headers: httpx.Headers
     body: bytes
@@ -36,60 +36,58 @@ class Reply(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its media type."""
-        return str(self.headers.get("content-type", "")).partition(";")[0].strip().lower()
+        """The media type, in lower case and without its parameters."""
+        return media_type(self.headers)
 
     def json(self, expected: str = "JSON") -> Any:
         return parsed(self.body, f"{expected} (HTTP {self.status}, {self.kind or 'no Content-Type'})")
 
     def seen(self) -> str:
+        """The response as a report shows it."""
         return f"HTTP {self.status} {self.kind}\n{self.text}"
 
 
-def parsed(body: bytes, expected: str) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise Failed(body.decode("utf-8", "replace"), f"{expected}, and it is not JSON") from None
-
-
-class Frame(NamedTuple):
+class RawEvent(NamedTuple):
     """One server-sent event."""
 
     id: str | None
     data: bytes
 
 
-class Opened(NamedTuple):
-    """A response whose body is still to come."""
+class OpenedResponse(NamedTuple):
+    """A response whose body has not been read yet."""
 
     status: int
     headers: httpx.Headers
-    response: httpx.Response
-    limit: float
+    response: httpcore.Response
 
-    async def reply(self) -> Reply:
+    @property
+    def kind(self) -> str:
+        """The media type, in lower case and without its parameters."""
+        return media_type(self.headers)
+
+    async def read(self) -> RawResponse:
         body = b""
-        async for piece in self.response.aiter_raw():
+        async for piece in self.response.aiter_stream():
             body += piece
             if len(body) > MAX_BODY:
-                raise NoAnswer(f"more than {MAX_BODY} bytes", "an answer of a reasonable size")
-        return Reply(self.status, self.headers, body)
+                raise NoAnswer(f"more than {MAX_BODY} bytes", "a response of a reasonable size")
+        return RawResponse(self.status, self.headers, body)
 
-    async def frames(self) -> AsyncIterator[Frame]:
-        """Those that are whole. Ends where the host ends the stream."""
+    async def events(self) -> AsyncIterator[RawEvent]:
+        """Yield every complete event until the host ends the stream."""
         number: str | None = None
         data: list[bytes] = []
-        events = 0
+        count = 0
         async for line in self._lines():
             name, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
             if not line:
                 if data:
-                    events += 1
-                    if events > MAX_EVENTS:
+                    count += 1
+                    if count > MAX_EVENTS:
                         raise NoAnswer(f"more than {MAX_EVENTS} events", "a stream that ends")
-                    yield Frame(number, b"\n".join(data))
+                    yield RawEvent(number, b"\n".join(data))
                 number, data = None, []
             elif name == b"data":
                 data.append(value)
@@ -98,10 +96,10 @@ class Opened(NamedTuple):
 
     async def _lines(self) -> AsyncIterator[bytes]:
         rest, total = b"", 0
-        async for piece in self.response.aiter_raw():
+        async for piece in self.response.aiter_stream():
             total += len(piece)
-            if total > MAX_BODY * 4:
-                raise NoAnswer(f"more than {MAX_BODY * 4} bytes", "a stream that ends")
+            if total > MAX_STREAM:
+                raise NoAnswer(f"more than {MAX_STREAM} bytes", "a stream that ends")
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 yield line.removesuffix(b"\r")
@@ -109,71 +107,13 @@ class Opened(NamedTuple):
                 raise NoAnswer(f"a line of more than {MAX_BODY} bytes", "server-sent events")
 
 
-def authorities() -> ssl.SSLContext:
-    """Those of the user's own, where a variable names them."""
-    own = os.environ.get("SSL_CERT_FILE")
+def media_type(headers: httpx.Headers) -> str:
+    return str(headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def parsed(body: bytes, expected: str) -> Any:
+    """Parse JSON. CheckFailed says what was expected."""
     try:
-        return ssl.create_default_context(cafile=own)
-    except OSError as error:
-        raise Unjudged(f"SSL_CERT_FILE: cannot read {own}: {error.strerror or error}") from None
-
-
-class Http:
-    """One client for all bindings on HTTP. `limit` is in seconds, for each request."""
-
-    def __init__(self, limit: float, secure: bool) -> None:
-        self.limit = limit
-        self.secure = secure
-        self.client = self._made()
-
-    def _made(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            timeout=httpx.Timeout(self.limit),
-            follow_redirects=False,
-            trust_env=False,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # a session would be a credential
-            verify=authorities() if self.secure else False,  # they take 50 ms to load
-            headers={"Accept-Encoding": "identity", "User-Agent": "roost-conform"},
-            limits=httpx.Limits(max_connections=64, keepalive_expiry=IDLE_S),
-        )
-
-    async def with_tls(self) -> None:
-        """From now on hosts have to prove who they are, where there is TLS."""
-        if not self.secure:
-            await self.client.aclose()
-            self.secure = True
-            self.client = self._made()
-
-    async def fetch(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, content: bytes | None = None
-    ) -> Reply:
-        async with self.open(method, url, headers, content) as opened:
-            return await opened.reply()
-
-    @asynccontextmanager
-    async def open(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str] | None = None,
-        content: bytes | None = None,
-        limit: float | None = None,
-    ) -> AsyncIterator[Opened]:
-        """All that is done with it has to be done within the limit."""
-        seconds = limit or self.limit
-        try:
-            async with asyncio.timeout(seconds):
-                request = self.client.build_request(method, url, headers=headers, content=content)
-                response = await self.client.send(request, stream=True)
-                try:
-                    yield Opened(response.status_code, response.headers, response, seconds)
-                finally:
-                    await response.aclose()
-        except (TimeoutError, httpx.TimeoutException):
-            raise NoAnswer(f"{method} {url}: no end within {seconds:g} s", "an answer in time") from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            told = f"{method} {url}: {type(error).__name__}: {error}"
-            raise NoAnswer(told, "an answer") from None
-
-    async def close(self) -> None:
-        await self.client.aclose()
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise CheckFailed(body.decode("utf-8", "replace"), f"{expected}, as JSON") from None

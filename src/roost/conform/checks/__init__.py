@@ -1,4 +1,4 @@
-"""The checks, each module one side of a host. They register themselves."""
+"""The checks. Importing a module registers its checks."""
 
 from roost.conform.checks import (
     auth,

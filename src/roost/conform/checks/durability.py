@@ -1,10 +1,12 @@
-"""What is left of a task when its host crashes."""
+"""What remains of a task when its host crashes."""
 
 from __future__ import annotations
 
-from roost.conform.case import Case, settled, state
+from roost.conform.case import TRIES, Case, settled, state
 from roost.conform.check import BEYOND, ONCE, check
-from roost.conform.outcome import Failed, Unjudged
+from roost.conform.client import JSONObject
+from roost.conform.hints import Hint
+from roost.conform.outcome import CheckFailed, NotJudged
 from roost.conform.wire import NoAnswer
 from roost.protocol.errors import UnsupportedOperation
 from roost.protocol.types import TaskState
@@ -12,7 +14,7 @@ from roost.protocol.types import TaskState
 
 @check(
     "durability.crash",
-    "After a crash no task stays WORKING, and who follows it is not left waiting",
+    "After a crash no task stays WORKING, and its subscribers are not left waiting",
     "4.1.3",
     "restart",
     on=ONCE,
@@ -20,40 +22,54 @@ from roost.protocol.types import TaskState
     also="restart_durability",
 )
 async def crash(x: Case) -> None:
-    hint, _ = await x.slow()
-    begun = await x.send(hint, wait=False)
-    begun = await x.until(begun["id"], "WORKING", lambda one: state(one) is TaskState.WORKING or settled(one))
-    if settled(begun):
-        raise Unjudged("the task was over before the crash")
+    hint = await x.slow()
+    begun = await _at_work(x, hint)
     await _restart(x)
-    answer = await x.call("GetTask", {"id": begun["id"]})
-    if answer.result is None:
-        raise Failed(answer.seen, f"the task {begun['id']}, which had been acknowledged")
-    if x.target.capability("streaming") and not settled(answer.result):
+    response = await x.call("GetTask", {"id": begun["id"]})
+    if response.result is None:
+        raise CheckFailed(response.seen, f"the task {begun['id']}, which the host had acknowledged")
+    if x.target.capability("streaming") and not settled(response.result):
         await _follow(x, begun["id"])
-    await x.until(begun["id"], "an end", settled)
+    await x.until(begun["id"], "its end", settled)
+
+
+async def _at_work(x: Case, hint: Hint) -> JSONObject:
+    """Return a task that is at work. NotJudged if every attempt comes too late."""
+    for _ in range(TRIES):
+        sent = await x.send(hint, wait=False)
+        found = await x.until(sent["id"], "WORKING", lambda one: state(one) is TaskState.WORKING or settled(one))
+        if not settled(found):
+            return found
+    raise NotJudged("the task ended before the crash")
 
 
 async def _follow(x: Case, task_id: str) -> None:
     try:
         async with x.stream("SubscribeToTask", {"id": task_id}) as stream:
             if stream.refused is not None:
-                x.is_refusal(stream.refused, "SubscribeToTask", UnsupportedOperation)
+                x.check_error(stream.refused, "SubscribeToTask", UnsupportedOperation)
             async for _ in stream.events:
                 pass
     except NoAnswer as error:
         task = await x.get(task_id)
         seen = {"SubscribeToTask": error.observed, "the task then": str(state(task))}
-        raise Failed(seen, "a stream that comes to the end of the task") from None
+        raise CheckFailed(seen, "a stream that continues to the end of the task") from None
 
 
-@check("durability.kept", "A task that was over is there after a restart", "3.1.3", "restart", on=ONCE, level=BEYOND)
+@check(
+    "durability.kept",
+    "An ended task is still there after a restart",
+    "3.1.3",
+    "restart",
+    on=ONCE,
+    level=BEYOND,
+)
 async def kept(x: Case) -> None:
     task = await x.ended(x.hints.artifact)
     await _restart(x)
     found = await x.ok("GetTask", {"id": task["id"]})
     if (state(found), found.get("artifacts")) != (state(task), task.get("artifacts")):
-        raise Failed(found, "the task as it was")
+        raise CheckFailed(found, "the task as it was before the restart")
 
 
 async def _restart(x: Case) -> None:
@@ -62,4 +78,4 @@ async def _restart(x: Case) -> None:
     try:
         await restart()
     except OSError as error:
-        raise Unjudged(f"the host could not be started again: {error}") from None
+        raise NotJudged(f"the host could not be started again: {error}") from None

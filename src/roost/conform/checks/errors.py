@@ -1,4 +1,4 @@
-"""What a host says to requests that are wrong. It never breaks."""
+"""How a host responds to wrong requests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import uuid
 
 from roost.conform.case import Case
 from roost.conform.check import HTTP, SHOULD, check
-from roost.conform.client import ERROR_INFO, VERSION, Answer, HttpClient, JSONObject
-from roost.conform.outcome import Failed
-from roost.conform.wire import Reply
+from roost.conform.client import ERROR_INFO, VERSION, ConformResponse, HttpClient, JSONObject
+from roost.conform.outcome import CheckFailed
+from roost.conform.wire import RawResponse
 from roost.protocol.errors import (
     DOMAIN,
     A2AError,
@@ -21,106 +21,109 @@ from roost.protocol.errors import (
 )
 
 DEEP = 50_000
+"""Levels of nesting."""
+CLIENT_ERROR = "an error that blames the client, not the host"
 
 
-def wrapped(client: HttpClient, params: JSONObject) -> bytes:
-    """A SendMessage of this binding, with these parameters."""
+def send_message(client: HttpClient, params: JSONObject) -> bytes:
+    """Encode a SendMessage of this binding."""
     return client.request("SendMessage", params)[2] or b""
 
 
-def check_refused(x: Case, reply: Reply, *codes: int | str) -> None:
+def check_rejected(x: Case, raw: RawResponse, *codes: int | str) -> None:
     expected = f"an error with {' or '.join(map(str, codes))}"
-    if reply.status >= 500:
-        raise Failed(reply.seen(), f"{expected}: the client was wrong, not the host")
-    problem = x.http.answer(reply).problem
-    if problem is None or problem.code not in codes:
-        raise Failed(reply.seen(), expected)
+    if raw.status >= 500:
+        raise CheckFailed(raw.seen(), f"{expected}: the client is wrong, not the host")
+    error = x.http.parse(raw).error
+    if error is None or error.code not in codes:
+        raise CheckFailed(raw.seen(), expected)
 
 
-@check("errors.info", "An error of A2A says which it is, in an ErrorInfo", "9.5, 10.6, 11.6")
+@check("errors.info", "An A2A error names its reason in an ErrorInfo", "9.5, 10.6, 11.6")
 async def info(x: Case) -> None:
     unknown = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
-    if unknown.problem is None:
-        raise Failed(unknown.seen, "an error")
+    if unknown.error is None:
+        raise CheckFailed(unknown.seen, "an error")
     check_info(x, unknown, TaskNotFound)
     version = await x.call("ListTasks", {}, {VERSION: "99.0"})
-    if x.says(version, VersionNotSupported):  # otherwise version.unknown finds it
+    if x.is_error(version, VersionNotSupported):  # otherwise version.unknown reports it
         check_info(x, version, VersionNotSupported)
 
 
-def check_info(x: Case, answer: Answer, error: type[A2AError]) -> None:
-    assert answer.problem is not None
-    found = answer.problem.info
-    if found is None and x.client.name == "JSONRPC" and not answer.problem.details:
-        return  # there it is only recommended: errors.rpc-info
+def check_info(x: Case, response: ConformResponse, error: type[A2AError]) -> None:
+    assert response.error is not None
+    found = response.error.info
+    if found is None and x.client.name == "JSONRPC":
+        return  # section 9.5 only recommends it: see errors.rpc-info
     if found is None or (found.get("reason"), found.get("domain")) != (error.reason, DOMAIN):
-        raise Failed(answer.seen, f"{ERROR_INFO} with the reason {error.reason} and the domain {DOMAIN}")
+        raise CheckFailed(response.seen, f"{ERROR_INFO} with the reason {error.reason} and the domain {DOMAIN}")
 
 
-@check(
-    "errors.rpc-info", "An error of A2A over JSON-RPC has an ErrorInfo in its data", "9.5", on=HTTP[:1], level=SHOULD
-)
+@check("errors.rpc-info", "An A2A error over JSON-RPC has an ErrorInfo in its data", "9.5", on=HTTP[:1], level=SHOULD)
 async def rpc_info(x: Case) -> None:
-    answer = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
-    if answer.problem is not None and not answer.problem.details:
-        raise Failed(answer.seen, f"data: a list with a {ERROR_INFO}")
+    response = await x.call("CancelTask", {"id": f"none-{uuid.uuid4()}"})
+    if response.error is not None and response.error.info is None:
+        raise CheckFailed(response.seen, f"data: a list with a {ERROR_INFO}")
 
 
 @check("errors.message", "An error has a message for people", "3.3.2")
 async def message(x: Case) -> None:
-    answer = await x.call("GetTask", {"id": str(uuid.uuid4()), "historyLength": 1})
-    if answer.problem is not None and not answer.problem.message:
-        raise Failed(answer.seen, "a message")
+    response = await x.call("GetTask", {"id": str(uuid.uuid4()), "historyLength": 1})
+    if response.error is not None and not response.error.message:
+        raise CheckFailed(response.seen, "a message")
 
 
-@check("errors.json", "What is not JSON is refused as such", "9.5, 11.6", on=HTTP)
+@check("errors.json", "A body that is not JSON is rejected as such", "3.3.2, 9.5", on=HTTP)
 async def bad_json(x: Case) -> None:
-    """FastA2A answered with a plain-text 500."""
-    check_refused(x, await x.http.raw(b'{"message": '), x.client.code(ParseError))
+    """FastA2A responds with 500 in plain text."""
+    check_rejected(x, await x.http.send_raw(b'{"message": '), x.client.code(ParseError))
 
 
-@check("errors.types", "A field of the wrong type is InvalidParams", "3.3.2", on=HTTP)
+@check("errors.types", "A field of the wrong type returns InvalidParams", "3.3.2", on=HTTP)
 async def types(x: Case) -> None:
     params = {"message": {**x.hints.plain.message(), "parts": "text"}}
-    check_refused(x, await x.http.raw(wrapped(x.http, params)), x.client.code(InvalidParams))
+    check_rejected(x, await x.http.send_raw(send_message(x.http, params)), x.client.code(InvalidParams))
 
 
-@check("errors.missing", "A message without parts is InvalidParams", "5.7")
+@check("errors.missing", "A message without parts returns InvalidParams", "3.3.2")
 async def missing(x: Case) -> None:
     await x.refused("SendMessage", {"message": x.hints.plain.message(parts=[])}, InvalidParams)
 
 
-@check("errors.shape", "A body that is no object is refused", "9.5, 11.6", on=HTTP)
+@check("errors.shape", "A body that is not an object is rejected", "3.3.2, 9.5", on=HTTP)
 async def shape(x: Case) -> None:
     codes = {x.client.code(error) for error in (InvalidRequest, InvalidParams, ParseError)}
     for body in (b"[]", b'"text"', b"null"):
-        check_refused(x, await x.http.raw(body), *codes)
+        check_rejected(x, await x.http.send_raw(body), *codes)
 
 
-@check("errors.deep", "JSON that is nested very deeply is refused, and breaks nothing", "3.3.2", on=HTTP)
+@check("errors.deep", "Deeply nested JSON is rejected as an error of the client", "3.3.2", on=HTTP)
 async def deep(x: Case) -> None:
-    reply = await x.http.raw(wrapped(x.http, {"message": "DEEP"}).replace(b'"DEEP"', b"[" * DEEP + b"]" * DEEP))
-    problem = x.http.answer(reply).problem if reply.status == 200 else None
-    if reply.status >= 500 or (reply.status == 200 and (problem is None or problem.code == InternalError.code)):
-        raise Failed(reply.seen(), "an error that says that the client is wrong")
+    body = send_message(x.http, {"message": "DEEP"}).replace(b'"DEEP"', b"[" * DEEP + b"]" * DEEP)
+    raw = await x.http.send_raw(body)
+    error = x.http.parse(raw).error if raw.status == 200 else None
+    if raw.status >= 500 or (raw.status == 200 and (error is None or error.code == InternalError.code)):
+        raise CheckFailed(raw.seen(), CLIENT_ERROR)
 
 
-@check("errors.content-type", "A body of another content type is refused", "9.1, 11.1", on=HTTP, level=SHOULD)
+@check(
+    "errors.content-type", "A request with an unsupported content type is rejected", "9.1, 11.1", on=HTTP, level=SHOULD
+)
 async def content_type(x: Case) -> None:
-    reply = await x.http.raw(wrapped(x.http, {"message": x.hints.plain.message()}), "text/plain")
-    if reply.status >= 500 or (reply.status == 200 and x.http.answer(reply).problem is None):
-        raise Failed(reply.seen(), "an error that says that the client is wrong")
+    raw = await x.http.send_raw(send_message(x.http, {"message": x.hints.plain.message()}), "text/plain")
+    if raw.status >= 500 or (raw.status == 200 and x.http.parse(raw).error is None):
+        raise CheckFailed(raw.seen(), CLIENT_ERROR)
 
 
-@check("errors.unknown-field", "A field that the host does not know is passed over", "5.7", on=HTTP, level=SHOULD)
+@check("errors.unknown-field", "An unknown field is ignored", "5.7", on=HTTP, level=SHOULD)
 async def unknown_field(x: Case) -> None:
     params = {"message": {**x.hints.plain.message(), "ofAnotherVersion": {"x": 1}}}
-    reply = await x.http.raw(wrapped(x.http, params))
-    if reply.status != 200 or x.http.answer(reply).problem is not None:
-        raise Failed(reply.seen(), "the message is answered")
+    raw = await x.http.send_raw(send_message(x.http, params))
+    if raw.status != 200 or x.http.parse(raw).error is not None:
+        raise CheckFailed(raw.seen(), "SendMessage succeeds")
 
 
-@check("errors.history", "A negative historyLength is InvalidParams", "3.2.4")
+@check("errors.history", "A negative historyLength returns InvalidParams", "3.3.2")
 async def negative(x: Case) -> None:
     task = await x.send()
     await x.refused("GetTask", {"id": task["id"], "historyLength": -1}, InvalidParams)

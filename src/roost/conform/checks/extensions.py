@@ -1,27 +1,28 @@
-"""Extensions: those that are required, unknown ones, and idempotency."""
+"""Extensions: required ones, unknown ones, and idempotency."""
 
 from __future__ import annotations
 
 import asyncio
 
 from roost.conform.case import Case
-from roost.conform.check import ONCE, check
+from roost.conform.check import ONCE, SHOULD, check
 from roost.conform.client import EXTENSIONS
 from roost.conform.needs import EXTENSION, IDEMPOTENCY
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.errors import ExtensionSupportRequired, IdempotencyKeyReused
 
 ASKED = {EXTENSIONS: IDEMPOTENCY}
+AT_ONCE = 4
 
 
-@check("ext.unknown", "An extension that the host does not know is passed over", "3.2.6")
+@check("ext.unknown", "An unknown extension is ignored", "4.6.3", level=SHOULD)
 async def unknown(x: Case) -> None:
     await x.ok("SendMessage", {"message": x.hints.plain.message()}, {EXTENSIONS: "urn:example:unknown"})
 
 
 @check(
     "ext.required",
-    "A required extension that the client does not name is ExtensionSupportRequired",
+    "A request that does not name a required extension returns ExtensionSupportRequired",
     "3.3.4",
     also="required_extension_enforced_or_skipped",
 )
@@ -37,16 +38,26 @@ async def required(x: Case) -> None:
     await x.refused("SendMessage", {"message": x.hints.plain.message()}, ExtensionSupportRequired, headers=headers)
 
 
-@check("idempotency.replay", "A message that is sent again makes no second task", IDEMPOTENCY, EXTENSION + IDEMPOTENCY)
+@check(
+    "idempotency.replay",
+    "A message that is sent again creates no second task",
+    IDEMPOTENCY,
+    EXTENSION + IDEMPOTENCY,
+)
 async def replay(x: Case) -> None:
     params = {"message": x.hints.plain.message()}
     first = await x.ok("SendMessage", params, ASKED)
     again = await x.ok("SendMessage", params, ASKED)
     if first.get("task", {}).get("id") != again.get("task", {}).get("id"):
-        raise Failed({"first": first, "again": again}, "the same task")
+        raise CheckFailed({"first": first, "again": again}, "the same task")
 
 
-@check("idempotency.reused", "An id that is used for another message is refused", IDEMPOTENCY, EXTENSION + IDEMPOTENCY)
+@check(
+    "idempotency.reused",
+    "A messageId that is used for a different message is rejected",
+    IDEMPOTENCY,
+    EXTENSION + IDEMPOTENCY,
+)
 async def reused(x: Case) -> None:
     message = x.hints.plain.message()
     await x.ok("SendMessage", {"message": message}, ASKED)
@@ -56,14 +67,14 @@ async def reused(x: Case) -> None:
 
 @check(
     "idempotency.race",
-    "A message that is sent twice at once makes one task",
+    "A message that is sent several times at once creates one task",
     IDEMPOTENCY,
     EXTENSION + IDEMPOTENCY,
     on=ONCE,
 )
 async def race(x: Case) -> None:
     params = {"message": x.hints.plain.message()}
-    answers = await asyncio.gather(*(x.ok("SendMessage", params, ASKED) for _ in range(4)))
-    ids = {answer.get("task", {}).get("id") for answer in answers}
+    results = await asyncio.gather(*(x.ok("SendMessage", params, ASKED) for _ in range(AT_ONCE)))
+    ids = {result.get("task", {}).get("id") for result in results}
     if len(ids) != 1:
-        raise Failed(sorted(map(str, ids)), "one task")
+        raise CheckFailed(sorted(map(str, ids)), "one task")

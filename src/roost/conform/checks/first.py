@@ -1,4 +1,4 @@
-"""The very first requests that a host gets."""
+"""The first requests that a host gets."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ import asyncio
 from roost.conform.case import Case
 from roost.conform.check import ONCE, check
 from roost.conform.client import limited, unauthenticated
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 
 AT_ONCE = 8
 
 
-@check("first.concurrent", "The first requests may come at the same time", "3.3.2", on=ONCE)
+@check(
+    "first.concurrent",
+    "The host answers its first requests when they arrive at the same time",
+    "3.1.1, 3.4.2",
+    on=ONCE,
+)
 async def concurrent(x: Case) -> None:
-    """Seen: the first of them made the tables of the store, and the others got 500."""
+    """On some hosts the first request creates the tables of the store, and the others get 500."""
     sends = [x.client.call("SendMessage", {"message": x.hints.plain.message()}) for _ in range(AT_ONCE)]
-    answers = await asyncio.gather(*sends)
-    if any(limited(x.client, answer) for answer in answers):
-        raise Skipped(f"the host takes fewer than {AT_ONCE} messages at the same time, and says so")
-    if any(unauthenticated(x.client, answer) for answer in answers):
-        raise Skipped("no --token was given, and the host asks for one")
-    refused = [answer.seen for answer in answers if answer.problem is not None]
-    if refused:
-        raise Failed(refused[0], f"{AT_ONCE} messages that are sent at the same time are all answered")
-    ids = [answer.result["task"]["id"] for answer in answers if answer.result and "task" in answer.result]
+    responses = await asyncio.gather(*sends)
+    if any(limited(x.client, response) for response in responses):
+        raise Skipped(f"the host does not accept {AT_ONCE} messages at the same time, and says so")
+    if any(unauthenticated(x.client, response) for response in responses):
+        raise Skipped("no --token was given, and the host requires one")
+    rejected = [response.seen for response in responses if response.error is not None]
+    if rejected:
+        raise CheckFailed(rejected[0], f"all of {AT_ONCE} messages that are sent at the same time succeed")
+    ids = [response.result["task"]["id"] for response in responses if response.result and "task" in response.result]
     if len(ids) != len(set(ids)):
-        raise Failed(ids, "each message makes a task of its own")
+        raise CheckFailed(ids, "each message creates a task of its own")

@@ -1,22 +1,24 @@
-"""The dialect of agentic-sandbox: what hosts of that kind declare beside A2A."""
+"""The extensions and the older paths of agentic-sandbox."""
 
 from __future__ import annotations
 
 from roost.conform.case import Case
 from roost.conform.check import BEYOND, HTTP, ONCE, check
 from roost.conform.client import EXTENSIONS
+from roost.conform.hints import NO_PAUSE
 from roost.conform.needs import EXTENSION, HITL_PROMPT, PTY, RUNTIME, SANDBOX
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.conform.target import MULTI_TENANT
 from roost.protocol.errors import Forbidden, InvalidParams
 
 V1 = "/api/v1/agents"
-V1_HEADERS = ("sunset", "deprecation", "link")
+V1_HEADERS = ("sunset", "deprecated", "link")
+"""The headers of the contract. `Deprecation` (RFC 9745) is not one of them."""
 
 
 @check(
     "tenants.echo",
-    "A task says which tenant it is of",
+    "A task names its tenant",
     MULTI_TENANT,
     EXTENSION + MULTI_TENANT,
     also="tenant_id_echoed_in_get_task",
@@ -25,21 +27,21 @@ async def echo(x: Case) -> None:
     headers = {EXTENSIONS: MULTI_TENANT}
     tenant = x.target.options.tenant_id or "default"
     message = x.hints.plain.message(metadata={"tenant_id": tenant})
-    answer = await x.call("SendMessage", {"message": message}, headers)
-    if answer.problem is not None and answer.problem.code == x.client.code(Forbidden):
-        raise Skipped(f"the caller is not of the tenant {tenant}: give --tenant-id")
-    if answer.result is None:
-        raise Failed(answer.seen, "SendMessage is answered")
-    if "task" not in answer.result:
-        raise Skipped("the agent answers with a message, and makes no task")
-    task = await x.ok("GetTask", {"id": answer.result["task"]["id"]}, headers)
+    response = await x.call("SendMessage", {"message": message}, headers)
+    if response.error is not None and response.error.code == x.client.code(Forbidden):
+        raise Skipped(f"the caller does not belong to the tenant {tenant}: give --tenant-id")
+    if response.result is None:
+        raise CheckFailed(response.seen, "SendMessage succeeds")
+    if "task" not in response.result:
+        raise Skipped("the agent answers with a message and creates no task")
+    task = await x.ok("GetTask", {"id": response.result["task"]["id"]}, headers)
     if (task.get("metadata") or {}).get("tenant_id") != tenant:
-        raise Failed(task, f"metadata.tenant_id: {tenant}")
+        raise CheckFailed(task, f"metadata.tenant_id: {tenant}")
 
 
 @check(
     "tenants.malformed",
-    "A tenant_id that cannot be one is InvalidParams",
+    "An invalid tenant_id returns InvalidParams",
     MULTI_TENANT,
     EXTENSION + MULTI_TENANT,
     also="tenant_id_invalid_charset_rejected",
@@ -51,24 +53,24 @@ async def malformed(x: Case) -> None:
 
 @check(
     "hitl.prompt",
-    "A task that waits says what it asks for",
+    "A task that waits for input carries its prompt",
     HITL_PROMPT,
     EXTENSION + HITL_PROMPT,
     also="input_required_carries_envelope_when_activated",
 )
 async def prompt(x: Case) -> None:
     if x.hints.pause is None:
-        raise Skipped("nobody says how to make this agent ask for input: give --profile or --agent-hints")
+        raise Skipped(NO_PAUSE)
     result = await x.ok("SendMessage", {"message": x.hints.pause.message()}, {EXTENSIONS: HITL_PROMPT})
     metadata = result.get("task", {}).get("status", {}).get("message", {}).get("metadata", {})
     found = metadata.get(HITL_PROMPT, {})
     if not {"prompt_id", "prompt", "response_schema"} <= found.keys():
-        raise Failed(metadata, "prompt_id, prompt and response_schema")
+        raise CheckFailed(metadata, "prompt_id, prompt and response_schema")
 
 
 @check(
     "runtime.keys",
-    "A task says where it runs",
+    "A task carries the keys of its runtime",
     RUNTIME,
     EXTENSION + RUNTIME,
     also="task_metadata_carries_runtime_keys_when_activated",
@@ -77,12 +79,12 @@ async def runtime(x: Case) -> None:
     result = await x.ok("SendMessage", {"message": x.hints.plain.message()}, {EXTENSIONS: RUNTIME})
     metadata = result.get("task", {}).get("metadata", {})
     if not {"runtime.instance_id", "runtime.kind"} <= metadata.keys():
-        raise Failed(metadata, "runtime.instance_id and runtime.kind")
+        raise CheckFailed(metadata, "runtime.instance_id and runtime.kind")
 
 
 @check(
     "v1.sunset",
-    "Paths of v1 say when they end",
+    "Paths of version 1 announce when they end",
     "agentic-sandbox v1",
     SANDBOX,
     on=ONCE,
@@ -91,15 +93,15 @@ async def runtime(x: Case) -> None:
 )
 async def sunset(x: Case) -> None:
     headers = {"Authorization": f"Bearer {x.client.token}"} if x.client.token else {}
-    reply = await x.target.http.fetch("GET", x.target.origin + V1, headers)
-    absent = [name for name in V1_HEADERS if name not in reply.headers]
-    if len(absent) == len(V1_HEADERS) and (reply.status != 200 or reply.kind != "application/json"):
-        raise Skipped(f"there is no {V1}")
+    raw = await x.target.http.fetch("GET", x.target.origin + V1, headers)
+    absent = [name for name in V1_HEADERS if name not in raw.headers]
+    if len(absent) == len(V1_HEADERS) and (raw.status != 200 or raw.kind != "application/json"):
+        raise Skipped(f"the host does not serve {V1}")
     if absent:
-        raise Failed(dict(reply.headers), f"the headers {', '.join(absent)}")
+        raise CheckFailed(dict(raw.headers), f"the headers {', '.join(absent)}")
 
 
-@check("terminal.attach", "A terminal refuses a subprotocol that it does not speak", PTY, EXTENSION + PTY, on=HTTP[1:])
+@check("terminal.attach", "A terminal rejects an unknown subprotocol", PTY, EXTENSION + PTY, on=HTTP[1:])
 async def terminal(x: Case) -> None:
     headers = {
         "Connection": "Upgrade",
@@ -110,6 +112,6 @@ async def terminal(x: Case) -> None:
     }
     if x.client.token:
         headers["Authorization"] = f"Bearer {x.client.token}"
-    reply = await x.target.http.fetch("GET", f"{x.target.base}/sessions/conform/attach", headers)
-    if reply.status not in (400, 404):
-        raise Failed(reply.seen(), "400 unsupported_subprotocol, or 404 where there is no such session")
+    raw = await x.target.http.fetch("GET", f"{x.target.base}/sessions/conform/attach", headers)
+    if raw.status not in (400, 404):
+        raise CheckFailed(raw.seen(), "400 unsupported_subprotocol, or 404 if there is no such session")

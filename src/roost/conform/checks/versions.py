@@ -1,4 +1,4 @@
-"""Negotiation of the protocol's version."""
+"""Negotiation of the protocol version."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ import uuid
 from roost.conform.case import Case
 from roost.conform.check import HTTP, ONCE, SHOULD, check
 from roost.conform.client import EXTENSIONS, VERSION
-from roost.conform.outcome import Failed, Skipped
+from roost.conform.outcome import CheckFailed, Skipped
 from roost.protocol.errors import VersionNotSupported
 
 
-@check("version.current", "Version 1.0 is spoken", "3.6.2")
+@check("version.current", "Requests of version 1.0 are accepted", "3.6.2")
 async def current(x: Case) -> None:
     await x.ok("SendMessage", {"message": x.hints.plain.message()}, {VERSION: "1.0"})
 
 
-@check("version.unknown", "A version that there is not is VersionNotSupported", "3.6.2")
+@check("version.unknown", "An unknown version returns VersionNotSupported", "3.6.2")
 async def unknown(x: Case) -> None:
     await x.refused("SendMessage", {"message": x.hints.plain.message()}, VersionNotSupported, headers={VERSION: "99.0"})
 
 
-@check("version.absent", "A request without a version is one of 0.3", "3.6.2")
+@check("version.absent", "A request without a version is treated as version 0.3", "3.6.2")
 async def absent(x: Case) -> None:
     if x.client.name not in [one.protocol_binding for one in x.target.legacy]:
         await x.refused("ListTasks", {}, VersionNotSupported, headers={VERSION: None})
         return
     if x.client.name != "JSONRPC":
-        raise Skipped(f"the card names an interface {x.client.name} of 0.3: version.old judges that")
-    answer = await x.call("ListTasks", {}, {VERSION: None})
-    if answer.problem is None:
-        raise Failed(answer.seen, "an error: 0.3 has no method ListTasks")
+        raise Skipped(f"the card names a {x.client.name} interface of 0.3, which version.old judges")
+    response = await x.call("ListTasks", {}, {VERSION: None})
+    if response.error is None:
+        raise CheckFailed(response.seen, "an error: 0.3 has no method ListTasks")
 
 
-@check("version.patch", "A patch number does not matter", "3.6")
+@check("version.patch", "The patch number of a version is ignored", "3.6")
 async def patch(x: Case) -> None:
     await x.ok("SendMessage", {"message": x.hints.plain.message()}, {VERSION: "1.0.1"})
 
 
-@check("version.query", "The version may be a parameter of the request", "3.6.1", on=HTTP[1:], level=SHOULD)
+@check("version.query", "The version may be a query parameter", "3.6.1", on=HTTP[1:], level=SHOULD)
 async def query(x: Case) -> None:
-    answer = await x.call("ListTasks", {VERSION: "1.0"}, {VERSION: None})
-    if answer.problem is not None:
-        raise Failed(answer.seen, f"the same as with the header {VERSION}: 1.0")
+    response = await x.call("ListTasks", {VERSION: "1.0"}, {VERSION: None})
+    if response.error is not None:
+        raise CheckFailed(response.seen, f"the same as with the header {VERSION}: 1.0")
 
 
-@check("version.old", "An interface of 0.3 speaks 0.3", "3.6.2", "0.3", on=ONCE)
+@check("version.old", "An interface of version 0.3 speaks version 0.3", "3.6.2", "0.3", on=ONCE)
 async def old(x: Case) -> None:
     found = [one for one in x.target.legacy if one.protocol_binding == "JSONRPC" and not x.target.barred(one.url)]
     if not found:
-        raise Skipped("only JSON-RPC of 0.3 on the card's own host is judged, with TLS if the card has it")
+        raise Skipped("only JSON-RPC of 0.3 on the host of the card is judged, with TLS if the card has it")
     message = {
         "kind": "message",
         "messageId": str(uuid.uuid4()),
@@ -64,7 +64,7 @@ async def old(x: Case) -> None:
         headers[f"X-{EXTENSIONS}"] = ", ".join(x.client.required)
     if x.client.token:
         headers["Authorization"] = f"Bearer {x.client.token}"
-    reply = await x.target.http.fetch("POST", found[0].url, headers, json.dumps(body).encode())
-    answer = reply.json("a JSON-RPC response")
-    if not isinstance(answer, dict) or answer.get("result", {}).get("kind") not in ("task", "message"):
-        raise Failed(reply.seen(), "a result of the kind task or message, as 0.3 has it")
+    raw = await x.target.http.fetch("POST", found[0].url, headers, json.dumps(body).encode())
+    response = raw.json("a JSON-RPC response")
+    if not isinstance(response, dict) or response.get("result", {}).get("kind") not in ("task", "message"):
+        raise CheckFailed(raw.seen(), "a result of the kind task or message, in the form of 0.3")
