@@ -13,6 +13,7 @@ from roost.conform.target import Target
 from roost.identity.card_verification import (
     Jwk,
     SignatureFault,
+    SignatureVerdict,
     Unverifiable,
     key_urls,
     read_card,
