@@ -12,7 +12,7 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,8 +20,8 @@ from roost.server.http import ConnectionLimits
 from roost.server.server import Server
 from roost.server.sockets import Listeners
 from roost.server.tls import TLS
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 30.0
 LARGE = 32 * 1024 * 1024
 """Bytes of the answer to /large: more than any buffer of a socket takes."""
 GENEROUS = ConnectionLimits(
@@ -146,12 +146,6 @@ async def connected(server: Running, tls: ssl.SSLContext | None = None) -> Async
         yield Client(reader, writer)
     finally:
         writer.transport.abort()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def until_cut(server: Running) -> None:

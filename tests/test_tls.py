@@ -27,9 +27,10 @@ from roost.identity.peers import NamesNobody, certified
 from roost.server.http import _peer
 from roost.server.tls import LOOK_S, TLS, open_tls
 from roost.settings import Settings
-from tests.inprocess import PATIENCE_S, Client, Running, connected, serving, until
+from tests.inprocess import Client, Running, connected, serving
 from tests.server import FLEET, roost, running
 from tests.test_cli_serve import refusal
+from tests.waiting import PATIENCE_S, until
 
 SPIFFE = x509.UniformResourceIdentifier("spiffe://example.org/billing")
 DNS = x509.DNSName("client.example.org")

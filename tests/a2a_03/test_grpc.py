@@ -13,7 +13,8 @@ from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 
 from tests.a2a_03.wire import NAMES, Old
 from tests.doors.agents import OPTIONAL, REQUIRED
-from tests.grpc.wire import PATIENCE_S, Refusal, calling, refusal
+from tests.grpc.wire import Refusal, calling, refusal
+from tests.waiting import PATIENCE_S
 
 HELLO = ("a2a-agent", "hello")
 HOOK = "http://127.0.0.1:9/hook"

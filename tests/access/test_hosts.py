@@ -15,8 +15,9 @@ import pytest
 from tools.services import Postgres, drop_database, new_database
 
 from tests.access.people import AGENTS, CARD, OPERATOR, People, bearer, refusal
-from tests.doors.wire import eventually, sending
+from tests.doors.wire import sending
 from tests.server import Server, roost, running
+from tests.waiting import eventually
 
 HOLDS_S = 5.0
 """Within so many seconds a revocation holds on all hosts."""

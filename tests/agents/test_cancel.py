@@ -12,17 +12,8 @@ from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import StreamResponse, Task, TaskState
 from roost.testing import CallFailed, InProcessClient, client
-from tests.agents.talk import (
-    PATIENCE_S,
-    SYNC_KINDS,
-    of_kind,
-    send,
-    serving,
-    status_text,
-    text_of,
-    until,
-    until_state,
-)
+from tests.agents.talk import SYNC_KINDS, of_kind, send, serving, status_text, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 
 async def ends(host: InProcessClient, task: Task) -> list[TaskState]:

@@ -12,7 +12,8 @@ import pytest
 from roost import Agent
 from roost.protocol.types import TaskState
 from roost.testing import CallFailed, client
-from tests.agents.talk import KINDS, of_kind, send, status_text, text_of, until, until_state
+from tests.agents.talk import KINDS, of_kind, send, status_text, text_of, until_state
+from tests.waiting import until
 
 
 class Turns:

@@ -32,18 +32,8 @@ from tests.agents.programs import (
     programs,
     request,
 )
-from tests.agents.talk import (
-    KINDS,
-    PATIENCE_S,
-    artifact_events,
-    of_kind,
-    send,
-    serving,
-    states,
-    text_of,
-    until,
-    until_state,
-)
+from tests.agents.talk import KINDS, artifact_events, of_kind, send, serving, states, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 # After an answer
 

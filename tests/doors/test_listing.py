@@ -15,7 +15,8 @@ from roost.engine.ports import ListQuery, TaskPage
 from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
-from tests.doors.wire import PATIENCE_S, VERSION, sending
+from tests.doors.wire import VERSION, sending
+from tests.waiting import PATIENCE_S
 
 
 class MovingStore(MemoryStore):

@@ -17,8 +17,9 @@ from roost.engine.ports import StoreUnavailable
 from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
-from tests.doors.wire import VERSION, Door, Rest, eventually, metrics, sending, streams
+from tests.doors.wire import VERSION, Door, Rest, metrics, sending, streams
 from tests.server import Server
+from tests.waiting import eventually
 
 REQUESTS = "roost_http_requests_total"
 

@@ -6,7 +6,6 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server, running
+from tests.waiting import eventually
 
 HERE = Path(__file__).parent
 AGENTS = HERE / "agents.py"
-WAIT_S = 30.0
 
 
 class Disk:
@@ -45,14 +44,7 @@ class Disk:
         self.tell("gate")
 
     def wait_for(self, name: str) -> None:
-        wait_until(lambda: self.said(name), f"{name} did not appear")
-
-
-def wait_until(holds: Callable[[], bool], otherwise: str, seconds: float = WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.005)
+        eventually(lambda: self.said(name), name)
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,9 @@ from roost.protocol.errors import Unavailable
 from roost.protocol.types import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from roost.testing import CallFailed
 from tests.agents.programs import request
-from tests.agents.talk import PATIENCE_S, emitting, send, serving, text_of, until, until_state
+from tests.agents.talk import emitting, send, serving, text_of, until_state
 from tests.engine.gates import GateStore
+from tests.waiting import PATIENCE_S, until
 
 
 class Steered:

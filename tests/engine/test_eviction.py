@@ -12,7 +12,8 @@ from roost.engine.live import LiveTask
 from roost.engine.run import Run
 from roost.protocol.types import Message, TaskState
 from roost.testing import CallFailed
-from tests.agents.talk import PATIENCE_S, emitting, send, serving, text_of, until, until_state
+from tests.agents.talk import emitting, send, serving, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 
 def asking(**options: object) -> Agent:

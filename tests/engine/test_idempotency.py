@@ -21,8 +21,9 @@ from roost.protocol.codec import decode, encode
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TooManyRequests
 from roost.protocol.types import SendMessageRequest, TaskState
 from roost.stores.memory import MemoryStore
-from tests.agents.talk import serving, until
+from tests.agents.talk import serving
 from tests.engine.shared import replicas
+from tests.waiting import until
 
 SCOPE = Scope("tenant", "owner", "agent")
 

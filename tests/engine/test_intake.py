@@ -9,8 +9,9 @@ import pytest
 from roost import Agent
 from roost.protocol.types import TaskState
 from roost.testing import CallFailed
-from tests.agents.talk import PATIENCE_S, send, serving, text_of, until, until_state
+from tests.agents.talk import send, serving, text_of, until_state
 from tests.engine.gates import GateStore
+from tests.waiting import PATIENCE_S, until
 
 
 def echoing(**options: object) -> Agent:

@@ -16,7 +16,8 @@ from roost.protocol.types import ListTasksRequest, TaskState
 from roost.stores.memory import MemoryStore
 from roost.testing import InProcessClient
 from tests.agents.programs import request
-from tests.agents.talk import emitting, send, serving, until, until_state
+from tests.agents.talk import emitting, send, serving, until_state
+from tests.waiting import until
 
 
 @pytest.fixture(params=["memory", "sqlite"])

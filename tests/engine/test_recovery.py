@@ -17,7 +17,8 @@ from roost.protocol.codec import decoder
 from roost.protocol.entries import ATTEMPT, MESSAGE, Entry
 from roost.protocol.types import StreamResponse, TaskState
 from tests.agents.programs import MortalStore, abandon, request
-from tests.agents.talk import send, serving, states, status_text, text_of, until, until_state
+from tests.agents.talk import send, serving, states, status_text, text_of, until_state
+from tests.waiting import until
 
 
 class Left:

@@ -14,8 +14,9 @@ from roost.engine.ports import Adopted, StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.states import ACTIVE
 from roost.protocol.types import CancelTaskRequest, SubscribeToTaskRequest, TaskState
-from tests.agents.talk import text_of, until, until_state
+from tests.agents.talk import text_of, until_state
 from tests.engine.shared import Bus, SharedStore, replicas
+from tests.waiting import until
 
 
 class Fleet:

@@ -16,7 +16,8 @@ from roost.protocol.entries import NO_CHAIN, link
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
 from roost.testing import CallFailed
-from tests.agents.talk import send, serving, text_of, until
+from tests.agents.talk import send, serving, text_of
+from tests.waiting import until
 
 
 def echoing() -> Agent:

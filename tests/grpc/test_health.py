@@ -13,10 +13,10 @@ from a2a.types import a2a_pb2 as pb
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from tests.doors.wire import PATIENCE_S
 from tests.durability.conftest import AGENTS, Disk, disk, library  # noqa: F401  # fixtures
 from tests.grpc.wire import GRPC, Caller, calling, message, place_of
 from tests.server import Server, running
+from tests.waiting import PATIENCE_S
 
 SERVICE = "lf.a2a.v1.A2AService"
 SERVES, REFUSES = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING

@@ -18,9 +18,10 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from roost.doors.grpc_calls import FREE_STREAMS
 from tests.access.people import OPERATOR, People
 from tests.doors.serving import AGENTS
-from tests.doors.wire import PATIENCE_S, streams
+from tests.doors.wire import streams
 from tests.grpc.wire import GRPC, NARROW, VERSION, Caller, calling, message, place_of, refusal, rest
 from tests.server import FLEET, Server, running
+from tests.waiting import PATIENCE_S
 
 PLACES = 12
 RATE = 60

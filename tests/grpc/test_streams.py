@@ -10,9 +10,10 @@ import httpx
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from tests.doors.wire import PATIENCE_S, streams
+from tests.doors.wire import streams
 from tests.grpc.wire import NARROW, Caller, calling, kinds, message, rest, words
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 
 async def begun(stream: object, pieces: int = 3) -> list[pb.StreamResponse]:

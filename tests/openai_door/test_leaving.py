@@ -17,9 +17,10 @@ from roost import Agent
 from roost.doors import sse
 from roost.host import asgi
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Rest, eventually, unread
+from tests.doors.wire import Rest, unread
 from tests.openai_door.conftest import AGENTS, client_of
 from tests.server import Server, running
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from roost.engine.webhook import Undeliverable, delivery_id
 from roost.identity.seal import Seal, new_key
 from roost.protocol.codec import decoder
 from roost.protocol.types import StreamResponse, TaskState
-from tests.agents.talk import until
 from tests.push.fakes import RULES, URL, SharedStore, Store, Task, Webhooks, die, pushing, webhook
+from tests.waiting import until
 
 
 @pytest.fixture

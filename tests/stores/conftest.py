@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -47,10 +46,3 @@ async def open_store(database: str) -> AsyncIterator[Open]:
     yield open_one
     for store in opened:
         await store.close()
-
-
-async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Wait for a condition; a test that waits for ever is ended by the limit."""
-    async with asyncio.timeout(30):
-        while not await holds():
-            await asyncio.sleep(0.02)

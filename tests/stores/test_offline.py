@@ -14,8 +14,8 @@ from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_offline import OfflineStore
 from roost.stores.sqlite_process import ProcessCarrier
 from roost.stores.sqlite_thread import ThreadCarrier
+from tests.waiting import until
 
-from .conftest import until
 from .making import Mirror, audited, creation, ended, key, token
 
 UNTIL = 9000

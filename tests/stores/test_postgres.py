@@ -38,8 +38,9 @@ from roost.stores.postgres_reads import READ_OWNED
 from roost.stores.postgres_rows import from_text, to_text
 from roost.stores.postgres_schema import VERSION
 from roost.stores.sqlite_schema import NewerSchema
+from tests.waiting import until
 
-from .conftest import Open, until
+from .conftest import Open
 from .making import (
     SCOPE,
     Mirror,
