@@ -18,7 +18,7 @@ from tests.a2a_03.wire import Old, problem, proto_sending, sending
 from tests.access.people import AGENTS, OPERATOR, People, Person, bearer
 from tests.doors.wire import Rest
 from tests.grpc.wire import GRPC, place_of, refusal
-from tests.server import Server, running
+from tests.processes import Server, running
 from tests.waiting import PATIENCE_S
 
 HOOK = "http://127.0.0.1:9/hook"

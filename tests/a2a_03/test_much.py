@@ -23,7 +23,7 @@ from roost.doors.a2a_03 import streams
 from tests.a2a_03.wire import NAMES, Old, message, problem, proto_sending, sending
 from tests.doors.wire import Rest
 from tests.grpc.wire import refusal
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 DEEP: Any = 1

@@ -15,7 +15,7 @@ from tests.a2a_03.wire import sending as old_sending
 from tests.doors.serving import healthy
 from tests.doors.wire import Door, Rest, Rpc, sending
 from tests.grpc.wire import GRPC, calling, place_of
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 

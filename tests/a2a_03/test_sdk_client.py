@@ -23,7 +23,7 @@ from a2a.utils.errors import (
 
 from tests.doors.wire import Rest
 from tests.grpc.wire import message, text_of
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 HOOK = "http://127.0.0.1:9/hook"

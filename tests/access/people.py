@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.doors.wire import VERSION, Door, Rest, Rpc
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"

@@ -13,7 +13,7 @@ import pytest
 from tests.access.people import ADMIN, AGENTS, CARD, JWKS, OPERATOR, People, bearer, refusal
 from tests.access.signed import holds, kids
 from tests.doors.wire import VERSION, sending
-from tests.server import roost, running
+from tests.processes import roost, running
 from tests.waiting import eventually
 
 

@@ -16,7 +16,7 @@ from tools.services import Postgres, drop_database, new_database
 
 from tests.access.people import AGENTS, CARD, OPERATOR, People, bearer, refusal
 from tests.doors.wire import sending
-from tests.server import Server, roost, running
+from tests.processes import Server, roost, running
 from tests.waiting import eventually
 
 HOLDS_S = 5.0

@@ -23,7 +23,7 @@ from roost.doors.sandbox import ROUTES as SANDBOX_ROUTES
 from tests.a2a_03.wire import proto_sending
 from tests.access.people import ADMIN, ADMIN_SECRET, AGENTS, OPERATOR, People, Person, api_key, bearer, refusal
 from tests.doors.wire import VERSION, message
-from tests.server import running
+from tests.processes import running
 from tests.waiting import eventually
 
 HOOK = "http://127.0.0.1:9/hook"

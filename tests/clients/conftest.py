@@ -10,7 +10,7 @@ import pytest
 
 from tests.doors.wire import Rest
 from tests.grpc.wire import GRPC
-from tests.server import Server, running
+from tests.processes import Server, running
 from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from tests.clients.conftest import SECRET
 from tests.doors.wire import Rest
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # LangChain keeps its connections for the next model

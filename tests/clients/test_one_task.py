@@ -18,7 +18,7 @@ from tests.clients.conftest import SECRET
 from tests.doors.wire import Frame, Rest, Rpc, kind_of, text_of
 from tests.grpc.wire import message
 from tests.mcp_door.clients import connected, data
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 AGENT = "lookout"

@@ -20,7 +20,7 @@ from roost.conform.restart import restarting
 from roost.conform.runner import judge
 from roost.conform.target import Options
 from tests.conform.serving import served
-from tests.server import ROOT, roost
+from tests.processes import ROOT, roost
 
 TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", "5")
 QUICK = ("--only", "get.*", "--only", "auth.*")

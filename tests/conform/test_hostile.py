@@ -18,7 +18,7 @@ import trustme
 from roost.conform.outcome import LONGEST, Report, Unjudged
 from roost.conform.runner import INTERNAL, judge
 from roost.conform.target import Options
-from tests.server import roost
+from tests.processes import roost
 
 Serve = Callable[[socket.socket, str], None]
 

@@ -16,7 +16,7 @@ from roost.conform.outcome import Outcome, Report
 from roost.conform.runner import judge
 from roost.conform.target import Options
 from tests.doors.serving import free_port
-from tests.server import FLEET, Server, roost, running
+from tests.processes import FLEET, Server, roost, running
 
 TIMEOUT_S = 10.0
 NOT_THERE = {

@@ -9,7 +9,7 @@ import pytest
 
 from tests.doors.serving import healthy
 from tests.doors.wire import Door, Rest, Rpc
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.doors.wire import metrics
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"

@@ -22,7 +22,7 @@ from tests.doors.serving import AGENTS, healthy
 from tests.doors.wire import VERSION, Frame, Rest, changed, entries, frames, message, sending, text_of
 from tests.fuzz.bodies import nearly, rubbish
 from tests.fuzz.doors import right_params
-from tests.server import FLEET, Server
+from tests.processes import FLEET, Server
 from tests.waiting import eventually
 
 IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"

@@ -18,7 +18,7 @@ from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from tests.doors.wire import VERSION, Door, Rest, metrics, sending, streams
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import eventually
 
 REQUESTS = "roost_http_requests_total"

@@ -16,7 +16,7 @@ import pytest
 from roost import Agent, asgi
 from roost.doors import sse
 from tests.doors.wire import VERSION, Door, Frame, Rest, Rpc, kind_of, sending, streams, text_of, unread
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S, eventually
 
 FROM = "Last-Event-ID"

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.server import ROOT, Server, environment
+from tests.processes import ROOT, Server, environment
 from tests.waiting import PATIENCE_S, eventually
 
 from .agents import expected

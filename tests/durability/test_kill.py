@@ -18,7 +18,7 @@ from roost.protocol.fold import fold, new_task
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
-from tests.server import Server, running
+from tests.processes import Server, running
 from tests.waiting import PATIENCE_S, eventually, until
 
 from .agents import expected

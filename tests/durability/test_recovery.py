@@ -15,7 +15,7 @@ from roost import Agent
 from roost.agents.task import AgentTask
 from roost.protocol.types import Task, TaskState
 from roost.testing import InProcessClient, client
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S, eventually
 
 from .client import HEADERS, sent, text_of

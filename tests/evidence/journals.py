@@ -23,7 +23,7 @@ from roost.identity.seal import Seal, load_key
 from roost.protocol.canonical import jcs
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_offline import OfflineStore
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 
 ADMIN_SECRET = "an-admin-token-of-the-tests"
 

@@ -25,7 +25,7 @@ from roost.stores.memory import MemoryStore
 from roost.stores.postgres import PostgresStore
 from tests.evidence.journals import edit
 from tests.evidence.test_bundle_hostile import chained
-from tests.server import FLEET, ROOT, roost, running
+from tests.processes import FLEET, ROOT, roost, running
 from tests.waiting import eventually
 
 TOMORROW = """

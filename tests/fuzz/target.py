@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.doors.wire import VERSION, Rest, Rpc, sending
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
 AGENTS = ("ask", "files", "hello", "stream", "tck")

@@ -20,7 +20,7 @@ from tests.access.people import OPERATOR, People
 from tests.doors.serving import AGENTS
 from tests.doors.wire import streams
 from tests.grpc.wire import GRPC, NARROW, VERSION, Caller, calling, message, place_of, refusal, rest
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
 PLACES = 12

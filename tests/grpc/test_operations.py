@@ -13,7 +13,7 @@ from google.protobuf import empty_pb2, json_format, struct_pb2
 from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.doors.wire import metrics
 from tests.grpc.wire import GRPC, Caller, calling, kinds, message, place_of, rest, text_of, words
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
 UNKNOWN = str(uuid.uuid4())

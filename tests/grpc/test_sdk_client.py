@@ -24,7 +24,7 @@ from a2a.utils.errors import (
 
 from tests.doors.agents import REQUIRED
 from tests.grpc.wire import message, text_of
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 Make = Callable[..., Any]

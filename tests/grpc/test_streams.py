@@ -12,7 +12,7 @@ from a2a.types import a2a_pb2 as pb
 
 from tests.doors.wire import streams
 from tests.grpc.wire import NARROW, Caller, calling, kinds, message, rest, words
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 

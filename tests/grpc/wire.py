@@ -14,7 +14,7 @@ from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 VERSION = ("a2a-version", "1.0")

@@ -11,7 +11,7 @@ import pytest
 from tests.doors import serving
 from tests.doors.wire import Rest
 from tests.mcp_door.clients import AGENTS
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 

@@ -28,7 +28,7 @@ from tests.mcp_door.clients import (
     text,
 )
 from tests.mcp_door.raw import Session, asking
-from tests.server import Server, running
+from tests.processes import Server, running
 from tests.waiting import PATIENCE_S, eventually
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.mcp_door.raw import HEADERS, MODERN, VERSION, Session, asking, modern, opening
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
 OLD = {**HEADERS}

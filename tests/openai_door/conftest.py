@@ -11,7 +11,7 @@ import pytest
 
 from tests.doors.serving import healthy
 from tests.doors.wire import Rest
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"

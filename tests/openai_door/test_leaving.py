@@ -19,7 +19,7 @@ from roost.host import asgi
 from tests.doors.serving import healthy
 from tests.doors.wire import Rest, unread
 from tests.openai_door.conftest import AGENTS, client_of
-from tests.server import Server, running
+from tests.processes import Server, running
 from tests.waiting import PATIENCE_S, eventually
 
 

@@ -11,7 +11,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 from tests.doors.wire import Rest
-from tests.server import Server
+from tests.processes import Server
 from tests.waiting import eventually
 
 

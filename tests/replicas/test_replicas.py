@@ -14,8 +14,8 @@ import pytest
 from tools.services import new_database, postgres
 
 from tests.doors.wire import metrics
+from tests.processes import ROOT, Server, environment, roost, roost_command, running
 from tests.replicas.conftest import AGENTS, Start
-from tests.server import ROOT, Server, environment, roost, roost_command, running
 from tests.waiting import PATIENCE_S, eventually
 
 VERSION = {"A2A-Version": "1.0"}

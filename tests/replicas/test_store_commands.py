@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server import FLEET, Server, roost, running
+from tests.processes import FLEET, Server, roost, running
 
 VERSION = {"A2A-Version": "1.0"}
 

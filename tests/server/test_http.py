@@ -15,8 +15,8 @@ from roost.doors.connection_stats import REFUSED
 from roost.identity.peers import Peer
 from roost.server.http import Corked
 from roost.server.sockets import Listeners
-from tests.inprocess import LARGE, connected, serving, until_cut
-from tests.server import FLEET, running
+from tests.processes import FLEET, running
+from tests.server.inprocess import LARGE, connected, serving, until_cut
 from tests.waiting import PATIENCE_S, until
 
 

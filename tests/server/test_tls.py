@@ -21,15 +21,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from roost.cli.errors import CommandFailed
 from roost.doors.connection_stats import REFUSED
 from roost.identity.peers import NamesNobody, certified
 from roost.server.http import _peer
+from roost.server.sockets import CannotServe
 from roost.server.tls import LOOK_S, TLS, open_tls
 from roost.settings import Settings
-from tests.inprocess import Client, Running, connected, serving
-from tests.server import FLEET, roost, running
-from tests.test_cli_serve import refusal
+from tests.cli.test_serve import refusal
+from tests.processes import FLEET, roost, running
+from tests.server.inprocess import Client, Running, connected, serving
 from tests.waiting import PATIENCE_S, until
 
 SPIFFE = x509.UniformResourceIdentifier("spiffe://example.org/billing")
@@ -316,7 +316,7 @@ async def test_broken_new_files_are_told_once_and_the_old_ones_stay(files, ca, c
         for _ in range(3):
             look_later(server.tls)
         assert await served_serial(server, ca) == first
-        (said,) = [record.getMessage() for record in caplog.records if record.name == "roost.cli"]
+        (said,) = [record.getMessage() for record in caplog.records if record.name == "roost.server"]
         assert str(files.key) in said
         files.key.unlink()
         look_later(server.tls)
@@ -347,7 +347,7 @@ async def test_a_ca_that_is_taken_out_of_its_file_is_out(files, ca):
 
 def failure(files: Files, **changes: str) -> str:
     given = {"tls_cert": str(files.cert), "tls_key": str(files.key), "client_ca": str(files.client_ca)}
-    with pytest.raises(CommandFailed) as raised:
+    with pytest.raises(CannotServe) as raised:
         open_tls(Settings(**(given | changes)))
     return str(raised.value)
 
