@@ -52,6 +52,18 @@ async def until_state(client: InProcessClient, task: Task | str, *states: TaskSt
     return await until(reached, f"a task in {' or '.join(states)}")
 
 
+async def said(client: InProcessClient, task: Task | str) -> str:
+    """What the task's artifacts say by now."""
+    return text_of(await client.get(task))
+
+
+async def others_go_on(client: InProcessClient) -> None:
+    """Let the event loop turn, and another request through: all that waited for nothing but its turn has happened."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert (await client.http.get("/healthz")).status_code == 200
+
+
 async def send(client: InProcessClient, says: Any, **options: Any) -> Task:
     """Client.send where a direct reply would be a failure of the test."""
     found = await asyncio.wait_for(client.send(says, **options), PATIENCE_S)
