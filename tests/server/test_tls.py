@@ -220,9 +220,12 @@ async def test_a_handshake_has_its_time(files, ca):
 
 
 async def test_a_slow_head_is_answered_408_on_tls_too(files, ca):
-    async with serving(tls=files.tls(), head_s=0.5) as server, connected(server, trusting(ca)) as client:
+    async with serving(tls=files.tls()) as server, connected(server, trusting(ca)) as client:
         client.write(b"GET / HT")
+        await server.until_received(len(b"GET / HT"))
+        server.pass_time()
         assert (await client.answer()).status == 408
+        server.pass_time()
         assert await client.closed()
 
 
@@ -240,6 +243,7 @@ async def test_a_connection_too_many_is_answered_503_on_tls_too(files, ca):
         assert (await first.get("/1")).status == 200
         async with connected(server, trusting(ca)) as second:
             assert (await second.answer()).status == 503
+            server.pass_time()
             assert await second.closed()
         assert (await first.get("/1")).status == 200
 
