@@ -21,6 +21,7 @@ from roost.conform.runner import judge
 from roost.conform.target import Options
 from tests.conform.serving import served
 from tests.processes import ROOT, roost
+from tests.waiting import until
 
 TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", "5")
 QUICK = ("--only", "get.*", "--only", "auth.*")
@@ -115,9 +116,7 @@ async def test_a_restart_command_that_does_not_end_is_ended(broken: str, tmp_pat
     with pytest.raises(OSError, match="took longer than"):
         await restart()
     begun = int(pid.read_text())
-    async with asyncio.timeout(10):
-        while alive(begun):
-            await asyncio.sleep(0.01)
+    await until(lambda: not alive(begun))
 
 
 def alive(pid: int) -> bool:
