@@ -367,7 +367,7 @@ async def test_a_server_that_drips_is_cut_off(before: bytes) -> None:
     async with serving(drip) as server, dialler(total_s=0.3, max_connections=1) as dialling:
         for _ in range(2):
             with pytest.raises(EgressFailed, match="no complete answer within"):
-                await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
+                assert (await dialling.request("GET", f"http://127.0.0.1:{server.port}/")).status == 200
         await server.until_closed()
 
 
@@ -440,14 +440,14 @@ async def test_a_connection_is_kept_judged_and_without_cookies(names: Names) -> 
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress, "IDLE_S", 0.05)
     async with serving(OK) as server, dialler() as dialling:
-        await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
+        assert (await dialling.request("GET", f"http://127.0.0.1:{server.port}/")).status == 200
         await server.until_closed()
 
 
 async def test_only_so_many_connections_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress, "MAX_IDLE", 0)
     async with serving(OK) as server, dialler() as dialling:
-        await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
+        assert (await dialling.request("GET", f"http://127.0.0.1:{server.port}/")).status == 200
         await server.until_closed()
 
 

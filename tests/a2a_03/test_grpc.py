@@ -65,7 +65,8 @@ async def test_the_metadata_names_the_agent_and_without_it_it_is_the_roots(calle
 @pytest.mark.parametrize("version", ["0.3", "0.3.0", ""])
 async def test_the_version_is_0_3(caller: Caller, version: str) -> None:
     metadata = (("a2a-version", version),) if version else ()
-    await caller.ask("SendMessage", sending(), HELLO, *metadata)
+    answer = await caller.ask("SendMessage", sending(), HELLO, *metadata)
+    assert answer.task.status.state == pb.TASK_STATE_COMPLETED
 
 
 @pytest.mark.parametrize("version", ["1.0", "99.0"])

@@ -74,6 +74,8 @@ async def test_what_is_not_loopback_needs_a_credential_that_opens_agents(host: s
 async def test_loopback_needs_none(host: str) -> None:
     started = Host([teller()], Settings(memory=True), hosts=[host])
     await started.start()
+    assert started.engine is not None
+    assert started.engine.accepting
     await started.close()
 
 

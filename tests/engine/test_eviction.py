@@ -74,6 +74,7 @@ async def test_failed_canceled_and_rejected_tasks_are_no_live_objects():
         await send(host, "reject")
         await host.cancel(await send(host, "wait", wait=False))
         await until(lambda: not engine.lives)
+        assert engine.runner.runs == {}
 
 
 async def test_a_stream_that_ended_leaves_nothing_behind():

@@ -30,3 +30,4 @@ async def test_one_that_gave_up_takes_nobodys_place_for_good() -> None:
     late = asyncio.get_running_loop().create_future()
     throttle.admit(late)
     await asyncio.wait_for(late, PATIENCE_S)
+    assert [waiter.cancelled() for waiter in waiters] == [False] * (2 * A_TURN - 1) + [True]

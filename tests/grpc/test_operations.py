@@ -193,7 +193,7 @@ async def test_a_message_sent_again_is_answered_as_before_and_says_so(caller: Ca
 async def test_the_version_is_ours(place: str, version: str) -> None:
     async with calling(place) as caller:
         caller.metadata = (("a2a-version", version),)
-        await caller.send("hello")
+        assert (await caller.send("hello")).status.state == pb.TASK_STATE_COMPLETED
 
 
 @pytest.mark.parametrize("version", ["", "0.3", "2.0", "1", "nonsense"])

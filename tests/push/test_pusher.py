@@ -526,6 +526,7 @@ async def test_a_task_that_is_not_kept_any_more_is_forgotten(store, sender):
         pusher.kick([task.id])
         pusher.held[task.id]["hook"].settled = None
         await until(lambda: not pusher.held)
+        assert len(sender.calls) == 1
 
 
 async def test_no_secret_is_in_the_log(store, sender, caplog):
@@ -672,6 +673,7 @@ async def test_a_store_that_does_not_answer_does_not_hold_up_the_close(store, se
         await begun(store, pusher)
         await until(lambda: sender.calls)
         store.down = True
+    assert pusher.held == {}
 
 
 async def test_a_retry_while_a_call_is_under_way_waits_for_it(store, sender):

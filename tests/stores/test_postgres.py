@@ -150,6 +150,7 @@ async def test_a_user_who_may_not_create_anything_can_use_what_is_there(store: P
         clerk = PostgresStore(database.replace("//roost@", "//clerk@"))
         await clerk.open()
         await commit(clerk, creation("t"))
+        assert await clerk.read_task("t") is not None
         await clerk.close()
         await look.execute("DROP OWNED BY clerk; DROP ROLE clerk")
 
