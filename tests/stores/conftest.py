@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tools.services import Postgres, execute, new_database, run_aside
 
 from roost.engine.ports import Store
 from roost.stores.memory import MemoryStore
@@ -19,9 +20,42 @@ STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Store]] = {
     "memory": lambda request, folder: MemoryStore(),
     "sqlite": lambda request, folder: SQLiteStore(folder),
     "sqlite in a process": lambda request, folder: SQLiteStore(folder, ProcessCarrier),
-    "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("database")),
+    "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("emptied_database")),
 }
 """A store joins the suite by a line here. A server is started only if a test asks for it."""
+
+
+EMPTY = """
+DO $$ DECLARE kept text; filled boolean; BEGIN
+    FOR kept IN SELECT tablename FROM pg_tables WHERE schemaname = 'roost' LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM roost.%I)', kept) INTO filled;
+        IF filled THEN EXECUTE format('TRUNCATE roost.%I RESTART IDENTITY CASCADE', kept); END IF;
+    END LOOP;
+    INSERT INTO roost.meta SELECT * FROM public.meta;
+END $$
+"""
+
+
+@pytest.fixture(scope="session")
+def reused_database(postgres_server: Postgres) -> str:
+    """A database with Roost's tables; public.meta has what is in them from the beginning."""
+    url = new_database(postgres_server.url)
+
+    async def make() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        await store.close()
+
+    run_aside(make())
+    execute(url, "CREATE TABLE public.meta AS TABLE roost.meta")
+    return url
+
+
+@pytest.fixture
+def emptied_database(reused_database: str) -> str:
+    """As a store finds it that was here before and kept nothing: to make the tables takes longer than most tests."""
+    execute(reused_database, EMPTY)
+    return reused_database
 
 
 @pytest.fixture(params=STORES)
