@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 
 import coverage
+import httpx
 import pytest
-from tools.services import Nats, Postgres, drop_database, nats, new_database, postgres
+from tools.services import Nats, Postgres, empty_database, nats, new_database, postgres
+
+from tests.waiting import PATIENCE_S
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     coverage.process_startup()  # where the tests as a whole are measured
+
+for phase in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, phase, PATIENCE_S)
+# To load the system's certificates takes longer than a request, and tests make hundreds of clients.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
 def pytest_sessionfinish() -> None:
@@ -34,9 +43,16 @@ def nats_server() -> Iterator[Nats]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def databases(postgres_server: Postgres) -> list[str]:
+    """The urls of empty databases that no test has: to empty one is quicker than to make one."""
+    return []
+
+
 @pytest.fixture
-def database(postgres_server: Postgres) -> Iterator[str]:
+def database(postgres_server: Postgres, databases: list[str]) -> Iterator[str]:
     """The url of an empty database."""
-    url = new_database(postgres_server.url)
+    url = databases.pop() if databases else new_database(postgres_server.url)
     yield url
-    drop_database(url)
+    empty_database(url)
+    databases.append(url)

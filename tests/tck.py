@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.server import FLEET, running
+from tests.processes import FLEET, running
 
 REPORTS = Path("reports")
 WEBHOOKS = ("--push-allow-hosts", "example.com,localhost")

@@ -15,7 +15,7 @@ from benchmarks.beside import Comparison
 from benchmarks.report import Report
 from benchmarks.wire import Requests
 
-from tests.server import ROOT
+from tests.processes import ROOT
 
 SDK, TUNED, EXPRESS = "a2a-sdk", "a2a-sdk tuned", "@a2a-js/sdk"
 PEERS = {

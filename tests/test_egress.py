@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from roost import egress
 from roost.addresses import own_addresses
 from roost.egress import Egress, EgressFailed, EgressRefused, Policy, policy
+from tests.waiting import PATIENCE_S, until
 
 LOOPBACK = policy("", "127.0.0.0/8")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-WAIT_S = 20.0
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -75,13 +75,13 @@ class Server:
             await self._count(-1)
 
     async def until_closed(self) -> None:
-        async with asyncio.timeout(WAIT_S), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: self.connections and not self.open)
 
     async def hang_up(self) -> None:
         for writer in self.writers:
             writer.transport.abort()
-        async with asyncio.timeout(WAIT_S), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: not self.open)
 
     async def head(self, reader: asyncio.StreamReader) -> str:
@@ -440,14 +440,14 @@ async def test_a_connection_is_kept_judged_and_without_cookies(names: Names) -> 
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress, "IDLE_S", 0.05)
     async with serving(OK) as server, dialler() as dialling:
-        await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
+        assert (await dialling.request("GET", f"http://127.0.0.1:{server.port}/")).status == 200
         await server.until_closed()
 
 
 async def test_only_so_many_connections_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress, "MAX_IDLE", 0)
     async with serving(OK) as server, dialler() as dialling:
-        await dialling.request("GET", f"http://127.0.0.1:{server.port}/")
+        assert (await dialling.request("GET", f"http://127.0.0.1:{server.port}/")).status == 200
         await server.until_closed()
 
 
@@ -465,16 +465,23 @@ async def test_a_connection_that_the_server_closed_is_dialled_anew() -> None:
 
 async def test_connections_are_limited() -> None:
     under_way: list[int] = [0]
+    gate = asyncio.Event()
 
-    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def held(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await server.head(reader)
         under_way.append(under_way[-1] + 1)
-        await asyncio.sleep(0.02)
+        await gate.wait()
         under_way.append(under_way[-1] - 1)
         writer.write(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
 
-    async with serving(slow) as server, dialler(max_connections=2) as dialling:
-        await asyncio.gather(*(dialling.request("GET", f"http://127.0.0.1:{server.port}/") for _ in range(6)))
+    async with serving(held) as server, serving(OK) as other, dialler(max_connections=2) as dialling:
+        requests = [dialling.request("GET", f"http://127.0.0.1:{server.port}/") for _ in range(6)]
+        answers = asyncio.gather(*requests)
+        await until(lambda: under_way[-1] == 2)
+        async with dialler() as later:  # a third connection would have been made before this one
+            assert (await later.request("GET", f"http://127.0.0.1:{other.port}/")).status == 200
+        gate.set()
+        await answers
     assert server.connections == 6
     assert max(under_way) == 2
 
@@ -507,7 +514,7 @@ async def test_a_name_that_does_not_resolve_may_be_tried_again(names: Names) -> 
 
 async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: over.wait(WAIT_S))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: over.wait(PATIENCE_S))
     try:
         with pytest.raises(EgressFailed, match="does not resolve"):
             await Egress(Policy(), connect_s=0.1).check("https://slow.example/")

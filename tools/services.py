@@ -275,17 +275,27 @@ def nats(port: int = 0) -> Iterator[Nats]:
 def new_database(url: str) -> str:
     """Create an empty database with a random name on the server at `url`, and return its URL."""
     name = f"roost_{secrets.token_hex(8)}"
-    _execute(url, f"CREATE DATABASE {name}")
+    execute(url, f"CREATE DATABASE {name}")
     return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
 def drop_database(url: str) -> None:
     """Remove a database that new_database created, even if somebody is connected to it."""
     parts = urlsplit(url)
-    _execute(parts._replace(path="/postgres").geturl(), f"DROP DATABASE IF EXISTS {parts.path[1:]} WITH (FORCE)")
+    execute(parts._replace(path="/postgres").geturl(), f"DROP DATABASE IF EXISTS {parts.path[1:]} WITH (FORCE)")
 
 
-def _execute(url: str, statement: str) -> None:
+def empty_database(url: str) -> None:
+    """Take out what Roost keeps in a database, whoever is connected to it: quicker than another database."""
+    parts = urlsplit(url)
+    name = parts.path[1:]
+    sessions = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    execute(parts._replace(path="/postgres").geturl(), f"ALTER DATABASE {name} RESET ALL; {sessions}")
+    execute(url, "DROP SCHEMA IF EXISTS roost CASCADE")
+
+
+def execute(url: str, statement: str) -> None:
+    """Run a statement on the database at `url`."""
     asyncpg: Any = import_module("asyncpg")  # it has no types
 
     async def work() -> None:
@@ -295,11 +305,11 @@ def _execute(url: str, statement: str) -> None:
         finally:
             await connection.close()
 
-    _run_in_thread(work())
+    run_aside(work())
 
 
-def _run_in_thread(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a thread, because the caller may already run an event loop."""
+def run_aside(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread: the caller may have a loop of its own that runs already."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work).result()
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests.a2a_03.wire import Old
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Rest
+from tests.doors.wire import Rest
 from tests.grpc.wire import GRPC, place_of
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="package")

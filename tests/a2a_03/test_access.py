@@ -17,8 +17,9 @@ from roost.protocol.operations import BY_OLD_RPC as METHODS
 from tests.a2a_03.wire import Old, problem, proto_sending, sending
 from tests.access.people import AGENTS, OPERATOR, People, Person, bearer
 from tests.doors.wire import Rest
-from tests.grpc.wire import GRPC, PATIENCE_S, place_of, refusal
-from tests.server import Server, running
+from tests.grpc.wire import GRPC, place_of, refusal
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S
 
 HOOK = "http://127.0.0.1:9/hook"
 QUOTAS = "principal:roost:slow.rate=2"

@@ -12,7 +12,8 @@ from a2a.types import a2a_pb2 as pb
 from tests.a2a_03.wire import Old, proto_sending, sending, text_of, words
 from tests.doors.wire import Rest
 from tests.doors.wire import sending as new_sending
-from tests.grpc.wire import PATIENCE_S, calling, rest
+from tests.grpc.wire import calling, rest
+from tests.waiting import PATIENCE_S
 
 
 def test_begun_in_0_3_watched_in_1_0_and_canceled_in_0_3(old: Old, new: Rest) -> None:

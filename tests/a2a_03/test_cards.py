@@ -11,9 +11,9 @@ from a2a.compat.v0_3.types import AgentCard
 from tests.a2a_03.wire import Old, message, proto_sending, text_of
 from tests.access.people import AGENTS, CARD, OPERATOR, People
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S
 from tests.grpc.wire import GRPC, place_of
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S
 
 PATHS = ("/.well-known/agent.json", "/.well-known/agent")
 

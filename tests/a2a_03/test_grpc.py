@@ -13,7 +13,8 @@ from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 
 from tests.a2a_03.wire import NAMES, Old
 from tests.doors.agents import OPTIONAL, REQUIRED
-from tests.grpc.wire import PATIENCE_S, Refusal, calling, refusal
+from tests.grpc.wire import Refusal, calling, refusal
+from tests.waiting import PATIENCE_S
 
 HELLO = ("a2a-agent", "hello")
 HOOK = "http://127.0.0.1:9/hook"
@@ -64,7 +65,8 @@ async def test_the_metadata_names_the_agent_and_without_it_it_is_the_roots(calle
 @pytest.mark.parametrize("version", ["0.3", "0.3.0", ""])
 async def test_the_version_is_0_3(caller: Caller, version: str) -> None:
     metadata = (("a2a-version", version),) if version else ()
-    await caller.ask("SendMessage", sending(), HELLO, *metadata)
+    answer = await caller.ask("SendMessage", sending(), HELLO, *metadata)
+    assert answer.task.status.state == pb.TASK_STATE_COMPLETED
 
 
 @pytest.mark.parametrize("version", ["1.0", "99.0"])

@@ -10,8 +10,9 @@ import pytest
 
 from tests.a2a_03.wire import Old, message, problem, sending, text_of, words
 from tests.doors.agents import OPTIONAL, REQUIRED
-from tests.doors.wire import Rest, eventually, streams
-from tests.server import Server
+from tests.doors.wire import Rest, streams
+from tests.processes import Server
+from tests.waiting import eventually
 
 HOOK = "http://127.0.0.1:9/hook"
 

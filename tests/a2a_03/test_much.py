@@ -20,9 +20,10 @@ from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 from roost import Agent, asgi
 from roost.doors import admission, sse
 from tests.a2a_03.wire import NAMES, Old, message, problem, proto_sending, sending
-from tests.doors.wire import PATIENCE_S, Rest
+from tests.doors.wire import Rest
 from tests.grpc.wire import refusal
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 DEEP: Any = 1
 for _ in range(35):

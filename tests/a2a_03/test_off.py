@@ -13,9 +13,10 @@ from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 from tests.a2a_03.wire import Old, proto_sending
 from tests.a2a_03.wire import sending as old_sending
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Door, Rest, Rpc, sending
+from tests.doors.wire import Door, Rest, Rpc, sending
 from tests.grpc.wire import GRPC, calling, place_of
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

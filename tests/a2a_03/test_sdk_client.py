@@ -21,9 +21,10 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from tests.doors.wire import PATIENCE_S, Rest
+from tests.doors.wire import Rest
 from tests.grpc.wire import message, text_of
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 HOOK = "http://127.0.0.1:9/hook"
 UNKNOWN = str(uuid.uuid4())

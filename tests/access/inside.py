@@ -17,7 +17,8 @@ from roost.engine.ports import Store
 from roost.host import Host
 from roost.settings import Settings
 from tests.access.people import ADMIN_SECRET, bearer
-from tests.doors.wire import PATIENCE_S, VERSION
+from tests.doors.wire import VERSION
+from tests.waiting import PATIENCE_S
 
 BASE = "http://127.0.0.1"
 

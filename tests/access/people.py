@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.doors.wire import PATIENCE_S, VERSION, Door, Rest, Rpc
-from tests.server import Server
+from tests.doors.wire import VERSION, Door, Rest, Rpc
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"
 ADMIN = "/api/v2/admin"

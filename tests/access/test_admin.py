@@ -12,8 +12,9 @@ import pytest
 
 from tests.access.people import ADMIN, AGENTS, CARD, JWKS, OPERATOR, People, bearer, refusal
 from tests.access.signed import holds, kids
-from tests.doors.wire import VERSION, eventually, sending
-from tests.server import roost, running
+from tests.doors.wire import VERSION, sending
+from tests.processes import roost, running
+from tests.waiting import eventually
 
 
 class Office:

@@ -13,7 +13,7 @@ from tests.access.inside import inside
 from tests.access.people import ADMIN, ADMIN_SECRET, AGENTS, CARD, JWKS, OPERATOR, People, Person, bearer, refusal
 from tests.doors.serving import free_port
 from tests.doors.wire import VERSION, sending
-from tests.server import running
+from tests.processes import running
 
 APP = "https://app.example.com"
 OTHER_APP = "http://localhost:5173"

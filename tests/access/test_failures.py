@@ -16,7 +16,7 @@ from tests.access.issuing import issuing
 from tests.access.people import ADMIN, ADMIN_SECRET, AGENTS, OPERATOR, People, Person, api_key, bearer, refusal
 from tests.doors.wire import metrics, sending
 from tests.identity.issuer import AUDIENCE, signer
-from tests.server import Server, roost, running
+from tests.processes import Server, roost, running
 
 MOST = 5
 SECRET = "the-agents-secret-token"

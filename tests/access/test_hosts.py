@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
@@ -15,11 +15,10 @@ import pytest
 from tools.services import Postgres, drop_database, new_database
 
 from tests.access.people import AGENTS, CARD, OPERATOR, People, bearer, refusal
-from tests.doors.wire import eventually, sending
-from tests.server import Server, roost, running
+from tests.doors.wire import sending
+from tests.processes import Server, roost, running
+from tests.waiting import eventually
 
-HOLDS_S = 5.0
-"""Within so many seconds a revocation holds on all hosts."""
 RATE = 20
 QUOTAS = f"principal:roost:often.rate={RATE},principal:roost:busy.tasks=1"
 
@@ -61,20 +60,13 @@ def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
         yield Pair(servers, people, where, database)
 
 
-def in_time(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HOLDS_S
-    while not look():
-        assert time.monotonic() < deadline, f"that was not so within {HOLDS_S} s"
-        time.sleep(0.05)
-
-
 def test_what_one_host_makes_and_revokes_holds_on_the_other(pair: Pair) -> None:
     here, there = pair.people
     made = here.operator.make("agent:desk")
     eventually(lambda: pair.statuses(made["token"]) == [200, 200])
     assert made["id"] in {token["id"] for token in there.operator.admin("GET", "tokens")["items"]}
     there.operator.admin("DELETE", f"tokens/{made['id']}")
-    in_time(lambda: 200 not in pair.statuses(made["token"]))
+    eventually(lambda: 200 not in pair.statuses(made["token"]))
 
 
 def test_what_commands_make_and_revoke_holds_on_all_hosts(pair: Pair) -> None:
@@ -84,7 +76,7 @@ def test_what_commands_make_and_revoke_holds_on_all_hosts(pair: Pair) -> None:
     eventually(lambda: pair.statuses(made["token"]) == [200, 200])
     done = roost("token", "revoke", "by-command", *pair.where)
     assert done.returncode == 0, done.stderr
-    in_time(lambda: 200 not in pair.statuses(made["token"]))
+    eventually(lambda: 200 not in pair.statuses(made["token"]))
 
 
 def test_all_hosts_show_one_card_and_one_set_of_keys(pair: Pair) -> None:
@@ -116,7 +108,7 @@ def test_hosts_add_up_the_requests_of_one_caller(pair: Pair) -> None:
     while second.status() == 200:
         admitted += 1
         assert admitted < RATE, "the other host has not heard of it"
-        time.sleep(0.2)
+        time.sleep(0.2 if admitted < RATE / 2 else 60 / RATE)  # slower than the rate, it can be asked for ever
     found = refusal(second.ask("GET", "/agents/desk/tasks"))
     assert (found.reason, found.metadata["quota"]) == ("TOO_MANY_REQUESTS", "rate")
 

@@ -16,9 +16,10 @@ from roost.settings import Settings
 from tests.access.inside import inside
 from tests.access.issuing import Issuer, issuing
 from tests.access.people import AGENTS, CARD, OPERATOR, People, Person, bearer, refusal
-from tests.doors.wire import eventually, text_of
+from tests.doors.wire import text_of
 from tests.identity.issuer import AUDIENCE, forge, signer
-from tests.server import running
+from tests.processes import running
+from tests.waiting import eventually
 
 
 class World:

@@ -14,9 +14,10 @@ from roost.doors.door import AGENT
 from roost.protocol.operations import BY_NAME as METHODS
 from tests.a2a_03.wire import proto_sending
 from tests.access.people import ADMIN, ADMIN_SECRET, AGENTS, OPERATOR, People, Person, api_key, bearer, refusal
-from tests.doors.wire import VERSION, eventually, message
+from tests.doors.wire import VERSION, message
+from tests.processes import running
 from tests.routes import routes_of
-from tests.server import running
+from tests.waiting import eventually
 
 HOOK = "http://127.0.0.1:9/hook"
 

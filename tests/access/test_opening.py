@@ -25,9 +25,9 @@ from tests.access.people import (
     refusal,
 )
 from tests.access.signed import holds
+from tests.cli.test_serve import refusal as refused_start
 from tests.doors.wire import VERSION, text_of
-from tests.server import roost, running
-from tests.test_cli_serve import refusal as refused_start
+from tests.processes import roost, running
 
 SECRET = "a-token-for-the-agents"
 
@@ -74,6 +74,8 @@ async def test_what_is_not_loopback_needs_a_credential_that_opens_agents(host: s
 async def test_loopback_needs_none(host: str) -> None:
     started = Host([teller()], Settings(memory=True), hosts=[host])
     await started.start()
+    assert started.engine is not None
+    assert started.engine.accepting
     await started.close()
 
 

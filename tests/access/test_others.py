@@ -18,7 +18,7 @@ from roost.stores.memory import MemoryStore
 from tests.access.inside import BASE, desk, inside, new_token
 from tests.access.people import ADMIN_SECRET, AGENTS, IDEMPOTENCY, OPERATOR, People, Person, bearer, refusal
 from tests.doors.wire import Door, Rest, Rpc, message, sending, text_of
-from tests.server import running
+from tests.processes import running
 
 HOOK = "http://127.0.0.1:9/hook"
 

@@ -14,7 +14,7 @@ import trustme
 
 from tests.access.people import ADMIN_SECRET, AGENTS, CARD, OPERATOR, People, Person, api_key, bearer, refusal
 from tests.doors.wire import text_of
-from tests.server import running
+from tests.processes import running
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 

@@ -26,8 +26,9 @@ from tests.access.people import (
     bearer,
     refusal,
 )
-from tests.doors.wire import Door, eventually, sending, text_of
-from tests.server import running
+from tests.doors.wire import Door, sending, text_of
+from tests.processes import running
+from tests.waiting import eventually
 
 QUOTAS = {
     "principal:roost:quick.rate": 5,

@@ -16,9 +16,10 @@ from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from tests.access.inside import inside, new_token
 from tests.access.people import ADMIN_SECRET, AGENTS, OPERATOR, People, api_key, bearer, refusal
-from tests.doors.wire import eventually, text_of
-from tests.server import roost, running
-from tests.test_cli_serve import refusal as refused_start
+from tests.cli.test_serve import refusal as refused_start
+from tests.doors.wire import text_of
+from tests.processes import roost, running
+from tests.waiting import eventually
 
 SECRET = "the-operators-own-token"
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.access.people import AGENTS, OPERATOR, People, Person, bearer
 from tests.doors.wire import VERSION, sending
-from tests.server import running
+from tests.processes import running
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from tests.access.people import (
     refusal,
 )
 from tests.doors.wire import Door, sending, text_of
+from tests.processes import running
 from tests.push.receiver import receiving
-from tests.server import running
 
 ACTIVATED = {"A2A-Extensions": MULTI_TENANT}
 MALFORMED = ["", "-dash", ".dot", "two words", "slash/es", "ümlaut", "a" * 129, "semi;colon", "null\x00", "line\n"]

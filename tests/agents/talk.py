@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,8 +18,7 @@ from roost.host import Host
 from roost.protocol.types import Message, StreamResponse, Task, TaskState
 from roost.settings import Settings
 from roost.testing import BASE, InProcessClient
-
-PATIENCE_S = 20.0
+from tests.waiting import PATIENCE_S, until
 
 ASYNC_KINDS = ("async generator", "coroutine")
 SYNC_KINDS = ("generator", "function")
@@ -46,20 +44,24 @@ async def serving(
         await host.close()
 
 
-async def until(holds: Callable[[], Any]) -> None:
-    """Wait for a condition, for as long as a slow machine may need."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        await asyncio.sleep(0.005)
-
-
 async def until_state(client: InProcessClient, task: Task | str, *states: TaskState) -> Task:
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := await client.get(task)).status.state not in states:
-        assert time.monotonic() < deadline, f"it stayed {found.status.state}"
-        await asyncio.sleep(0.005)
-    return found
+    async def reached() -> Task | None:
+        found = await client.get(task)
+        return found if found.status.state in states else None
+
+    return await until(reached, f"a task in {' or '.join(states)}")
+
+
+async def said(client: InProcessClient, task: Task | str) -> str:
+    """What the task's artifacts say by now."""
+    return text_of(await client.get(task))
+
+
+async def others_go_on(client: InProcessClient) -> None:
+    """Let the event loop turn, and another request through: all that waited for nothing but its turn has happened."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert (await client.http.get("/healthz")).status_code == 200
 
 
 async def send(client: InProcessClient, says: Any, **options: Any) -> Task:

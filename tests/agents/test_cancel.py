@@ -12,17 +12,8 @@ from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import StreamResponse, Task, TaskState
 from roost.testing import CallFailed, InProcessClient, client
-from tests.agents.talk import (
-    PATIENCE_S,
-    SYNC_KINDS,
-    of_kind,
-    send,
-    serving,
-    status_text,
-    text_of,
-    until,
-    until_state,
-)
+from tests.agents.talk import SYNC_KINDS, of_kind, others_go_on, said, send, serving, status_text, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 
 async def ends(host: InProcessClient, task: Task) -> list[TaskState]:
@@ -63,12 +54,11 @@ async def test_a_coroutine_is_really_stopped_its_cleanup_runs_and_it_says_nothin
     agent.on_message(async_generator if kind == "async generator" else coroutine)
     async with client(agent) as host:
         task = await send(host, "go", wait=False)
-        while not text_of(await host.get(task)):
-            await asyncio.sleep(0.001)
+        await until(lambda: said(host, task))
         canceled = await host.cancel(task)
         assert canceled.status.state is TaskState.CANCELED
         assert seen == ["cleaned up"]
-        await asyncio.sleep(0.02)
+        await others_go_on(host)
         assert await host.get(task) == canceled
         assert await ends(host, task) == [TaskState.CANCELED]
 
@@ -101,7 +91,7 @@ async def test_a_thread_stops_at_its_next_call_of_task(kind, call):
         task = await send(host, "go", wait=False)
         await until(began.is_set)
         canceling = asyncio.create_task(host.cancel(task))
-        await asyncio.sleep(0.02)
+        await others_go_on(host)
         assert not canceling.done(), "a thread is waited for"
         go_on.set()
         canceled = await canceling
@@ -320,7 +310,7 @@ async def test_a_thread_that_ignores_cancel_is_canceled_regardless(monkeypatch):
 
 
 async def test_two_cancels_at_once_end_the_task_once():
-    agent, began = Agent("waiting"), asyncio.Event()
+    agent, began, cleaned = Agent("waiting"), asyncio.Event(), asyncio.Event()
 
     @agent.on_message
     async def wait(task):
@@ -328,12 +318,15 @@ async def test_two_cancels_at_once_end_the_task_once():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.02)
+            await cleaned.wait()
 
     async with client(agent) as host:
         task = await send(host, "go", wait=False)
         await began.wait()
-        first, second = await asyncio.gather(host.cancel(task), host.cancel(task))
+        canceling = asyncio.gather(host.cancel(task), host.cancel(task))
+        await others_go_on(host)
+        cleaned.set()
+        first, second = await canceling
         assert first.status.state is second.status.state is TaskState.CANCELED
         assert await ends(host, task) == [TaskState.CANCELED]
 

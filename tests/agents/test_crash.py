@@ -20,10 +20,10 @@ from roost.engine.recovery import MAX_ATTEMPTS
 from roost.protocol.codec import decoder
 from roost.protocol.types import SendMessageResponse, StreamResponse, Task, TaskState
 from tests.agents.talk import apply, status_text, text_of
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S, eventually
 
 AGENTS = Path(__file__).parent / "crash_agents.py"
-PATIENCE_S = 30.0
 
 
 class World:
@@ -72,7 +72,7 @@ class Host:
 
     def until(self, agent: str, task: Task, holds: Callable[[Task], bool]) -> Task:
         found: list[Task] = []
-        wait_for(lambda: found.append(self.get(agent, task)) or holds(found[-1]))
+        eventually(lambda: found.append(self.get(agent, task)) or holds(found[-1]))
         return found[-1]
 
     def until_state(self, agent: str, task: Task, state: TaskState) -> Task:
@@ -104,13 +104,6 @@ def _frames(response: httpx.Response) -> Iterator[tuple[int | None, StreamRespon
         elif line.startswith("data: "):
             yield event_id, decoder(StreamResponse)(line[6:].encode())
             event_id = None
-
-
-def wait_for(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -209,7 +202,7 @@ def test_messages_that_waited_for_their_turn_run_after_the_restart_in_their_orde
     names = ["first", "second", "third"]
     with world.host() as host:
         tasks = [host.send("narrow", world.message(name=name)) for name in names]
-        wait_for(lambda: world.noted() == ["first"])
+        eventually(lambda: world.noted() == ["first"])
         assert [host.get("narrow", task).status.state for task in tasks[1:]] == [TaskState.SUBMITTED] * 2
         host.server.kill()
     world.gate.touch()
@@ -255,7 +248,7 @@ def test_a_direct_exchange_that_was_undecided_is_a_task_after_the_restart_and_en
         killing.join(PATIENCE_S)
     world.gate.touch()
     with world.host() as host:
-        wait_for(lambda: [task["status"]["state"] for task in host.list("direct")] == [TaskState.COMPLETED])
+        eventually(lambda: [task["status"]["state"] for task in host.list("direct")] == [TaskState.COMPLETED])
         (task,) = host.list("direct")
     assert task["status"]["message"]["parts"] == [{"text": "hello again"}]
     assert task["history"][0]["messageId"] == body["message"]["messageId"]
@@ -263,7 +256,7 @@ def test_a_direct_exchange_that_was_undecided_is_a_task_after_the_restart_and_en
 
 def _when(holds: Callable[[], object], then: Callable[[], None]) -> threading.Thread:
     def work() -> None:
-        wait_for(holds)
+        eventually(holds)
         then()
 
     thread = threading.Thread(target=work)
@@ -278,7 +271,7 @@ def _when(holds: Callable[[], object], then: Callable[[], None]) -> threading.Th
 def test_on_crash_fail_ends_the_task_failed_saying_that_it_was_interrupted(world, step):
     with world.host() as host:
         task = host.send("no-resume", world.message(step=step))
-        wait_for(lambda: world.noted() == ["called", "waits"])
+        eventually(lambda: world.noted() == ["called", "waits"])
         host.server.kill()
     world.gate.touch()
     with world.host() as host:
@@ -294,7 +287,7 @@ def test_a_message_that_waited_for_an_agent_that_is_not_called_twice_is_called_a
         body["message"]["contextId"] = "one"
         url = f"{host.server.url}/agents/no-resume/message:send"
         first = decoder(SendMessageResponse)(host.http.post(url, json=body).content).task
-        wait_for(lambda: "waits" in world.noted())
+        eventually(lambda: "waits" in world.noted())
         second = decoder(SendMessageResponse)(host.http.post(url, json=body).content).task
         host.server.kill()
     world.gate.touch()
@@ -315,7 +308,7 @@ def test_a_task_that_kills_its_host_is_tried_three_times_more_and_then_failed(wo
         with suppress(AssertionError), world.host() as host:  # it may die before it says that it serves
             host.server.process.wait(PATIENCE_S)
     with world.host() as host:
-        wait_for(lambda: [task["status"]["state"] for task in host.list("killer")] == [TaskState.FAILED])
+        eventually(lambda: [task["status"]["state"] for task in host.list("killer")] == [TaskState.FAILED])
         (failed,) = host.list("killer")
         assert "not tried again" in failed["status"]["message"]["parts"][0]["text"]
         done = host.send("asking", "Rome", bystander, wait=True)

@@ -12,7 +12,8 @@ import pytest
 from roost import Agent
 from roost.protocol.types import TaskState
 from roost.testing import CallFailed, client
-from tests.agents.talk import KINDS, of_kind, send, status_text, text_of, until, until_state
+from tests.agents.talk import KINDS, of_kind, send, status_text, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 
 class Turns:
@@ -68,7 +69,7 @@ async def test_threads_are_limited_too():
     @agent.on_message
     def wait(task):
         running.append(task.text)
-        gate.wait(20)
+        gate.wait(PATIENCE_S)
         return task.text
 
     async with client(agent) as host:
@@ -182,9 +183,13 @@ async def test_a_run_silent_for_longer_than_silence_s_is_failed_and_stopped():
 
 
 class Clock:
-    now = 0.0
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.looks = 0
+        """How often the time was asked for."""
 
     def monotonic(self) -> float:
+        self.looks += 1
         return self.now
 
 
@@ -198,7 +203,8 @@ async def test_a_run_that_speaks_often_enough_is_not_silent(monkeypatch):
         for _ in range(5):
             yield "."
             clock.now += 0.009  # five times that is long over the limit
-            await asyncio.sleep(0.03)  # the limit is looked at meanwhile
+            looks = clock.looks
+            await until(lambda looks=looks: clock.looks > looks, "a look at the limit")
 
     async with client(agent) as host:
         task = await send(host, "go")
@@ -212,12 +218,16 @@ async def test_time_that_a_task_waits_for_its_client_counts_as_nothing(monkeypat
 
     @agent.on_message
     async def ask(task):
+        if task.text == "hang":
+            await asyncio.Event().wait()
         yield (await task.ask("?")).text
 
     async with client(agent) as host:
         task = await send(host, "go")
+        later = await send(host, "hang", wait=False)
+        await until_state(host, later, TaskState.WORKING)
         clock.now += 3600
-        await asyncio.sleep(0.05)
+        await until_state(host, later, TaskState.FAILED)
         assert (await host.get(task)).status.state is TaskState.INPUT_REQUIRED
         done = await send(host, "at last", task=task)
     assert (done.status.state, text_of(done)) == (TaskState.COMPLETED, "at last")

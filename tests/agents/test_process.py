@@ -1,6 +1,5 @@
 """Agent(process=True): the same contract as in process, and it can be stopped hard."""
 
-import asyncio
 import os
 import re
 
@@ -9,6 +8,7 @@ import pytest
 from roost.protocol.types import Message, TaskState
 from roost.testing import client
 from tests.agents import process_agents as agents
+from tests.waiting import until
 
 
 def text(task):
@@ -21,13 +21,6 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return True
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not (found := await condition()):
-            await asyncio.sleep(0.02)
-        return found
 
 
 async def test_steps_answers_and_pieces_cross_the_process_border():

@@ -32,18 +32,8 @@ from tests.agents.programs import (
     programs,
     request,
 )
-from tests.agents.talk import (
-    KINDS,
-    PATIENCE_S,
-    artifact_events,
-    of_kind,
-    send,
-    serving,
-    states,
-    text_of,
-    until,
-    until_state,
-)
+from tests.agents.talk import KINDS, artifact_events, of_kind, send, serving, states, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 # After an answer
 
@@ -352,11 +342,14 @@ async def test_a_step_that_failed_and_succeeds_after_the_question_does_not_lose_
 
 
 async def test_steps_that_run_at_the_same_time_are_each_run_once():
-    agent, ran = Agent("gathering"), []
+    agent, ran, others_ran = Agent("gathering"), [], asyncio.Event()
 
     async def look(name):
         ran.append(name)
-        await asyncio.sleep(0.01 if name == "slow" else 0)
+        if name == "faster":
+            others_ran.set()
+        if name == "slow":
+            await others_ran.wait()
         return name
 
     @agent.on_message

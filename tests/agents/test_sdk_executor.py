@@ -17,7 +17,6 @@ from roost import AgentDefinitionError, SDKAgent
 from roost.protocol.types import Part, Role, TaskState
 from roost.testing import client
 from tests.agents.talk import (
-    PATIENCE_S,
     artifact_events,
     message_of,
     replayed,
@@ -26,9 +25,9 @@ from tests.agents.talk import (
     states,
     status_text,
     text_of,
-    until,
     until_state,
 )
+from tests.waiting import PATIENCE_S, until
 
 Work = Callable[[RequestContext, TaskUpdater, EventQueue], Awaitable[None]]
 

@@ -12,7 +12,8 @@ from roost import Agent
 from roost.engine.steps import MAX_STEP_BYTES, StepFailed, StepTooLarge
 from roost.protocol.types import TaskState
 from roost.testing import client
-from tests.agents.talk import KINDS, of_kind, send, status_text, text_of
+from tests.agents.talk import KINDS, of_kind, send, status_text, text_of, until_state
+from tests.waiting import until
 
 
 def stepping(kind: str, *steps: tuple[str, object]) -> Agent:
@@ -295,11 +296,9 @@ async def test_step_key_is_the_same_on_every_try(tmp_path):
 
     async with client(agent, data=str(tmp_path)) as host:
         task = await send(host, "go", wait=False)
-        while not keys:
-            await asyncio.sleep(0.01)
+        await until(lambda: keys)
     async with client(agent, data=str(tmp_path)) as host:
-        while (await host.get(task)).status.state is not TaskState.COMPLETED:
-            await asyncio.sleep(0.01)
+        await until_state(host, task, TaskState.COMPLETED)
     assert len(keys) == 2
     assert keys[0] == keys[1]
 

@@ -23,6 +23,7 @@ from tests.agents.talk import (
     message_of,
     of_kind,
     replayed,
+    said,
     send,
     serving,
     states,
@@ -30,6 +31,7 @@ from tests.agents.talk import (
     text_of,
     until_state,
 )
+from tests.waiting import until
 
 # yield
 
@@ -168,8 +170,7 @@ async def test_joined_text_is_shown_when_its_time_is_over_though_the_agent_is_si
 
     async with client(agent) as host:
         task = await send(host, "go", wait=False)
-        while not text_of(await host.get(task)):
-            await asyncio.sleep(0.005)
+        await until(lambda: said(host, task))
         seen.set()
         done = await until_state(host, task, TaskState.COMPLETED)
     assert text_of(done) == "early late"

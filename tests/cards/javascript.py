@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tools import npm
 from tools.npm import NODE
 
-from tests.server import ROOT
+from tests.processes import ROOT
 
 SOURCE = ROOT / "tests" / "js"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.server import ROOT, environment
+from tests.processes import ROOT, environment
 
 START_S = 60.0
 STOP_S = 60.0

@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.doors.wire import PATIENCE_S, Rest
+from tests.doors.wire import Rest
 from tests.grpc.wire import GRPC
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"
 SECRET = "roost_a-token-for-every-door"

@@ -17,8 +17,9 @@ from langgraph.graph.message import add_messages
 from pydantic import SecretStr
 
 from tests.clients.conftest import SECRET
-from tests.doors.wire import PATIENCE_S, Rest
-from tests.server import Server
+from tests.doors.wire import Rest
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # LangChain keeps its connections for the next model
 

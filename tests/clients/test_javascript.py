@@ -11,7 +11,7 @@ from tests.clients.agents import EXTENSION
 from tests.clients.conftest import SECRET
 from tests.clients.javascript import JavaScript, Refused, Remote, javascript
 from tests.doors.wire import Rest, kind_of, message, sending, text_of
-from tests.server import Server
+from tests.processes import Server
 
 Agent = Callable[[str], Remote]
 UNKNOWN = str(uuid.uuid4())

@@ -11,7 +11,7 @@ import pytest
 from tests.clients.conftest import SECRET
 from tests.clients.javascript import JavaScript, Refused, Remote, javascript
 from tests.doors.wire import Rest, text_of
-from tests.server import Server
+from tests.processes import Server
 
 Agent = Callable[[str], Remote]
 UNKNOWN = str(uuid.uuid4())

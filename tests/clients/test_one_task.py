@@ -15,10 +15,11 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict
 
 from tests.clients.conftest import SECRET
-from tests.doors.wire import PATIENCE_S, Frame, Rest, Rpc, kind_of, text_of
+from tests.doors.wire import Frame, Rest, Rpc, kind_of, text_of
 from tests.grpc.wire import message
 from tests.mcp_door.clients import connected, data
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 AGENT = "lookout"
 CALLER = ClientCallContext(service_parameters={"authorization": f"Bearer {SECRET}"})

@@ -14,7 +14,8 @@ import pytest
 from tests.cards.javascript import NODE, installed
 from tests.doors.serving import healthy
 from tests.grpc.wire import GRPC
-from tests.server import COMMAND_S, FLEET, ROOT, Server, environment
+from tests.processes import FLEET, ROOT, Server, environment
+from tests.waiting import PATIENCE_S
 
 PAGE = (ROOT / "docs" / "clients.md").read_text()
 PROGRAM = re.compile(
@@ -52,7 +53,7 @@ def test_a_program_prints_what_the_page_says(program: Program, server: Server, t
         (tmp_path / "node_modules").symlink_to(installed() / "node_modules")
     command = [NODE if program.language == "js" else sys.executable, script]
     ran = subprocess.run(
-        command, capture_output=True, text=True, env=environment(), timeout=COMMAND_S, cwd=tmp_path, check=False
+        command, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S, cwd=tmp_path, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == SAID.findall(program.code)

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.server import ROOT, STOP_S, environment
+from tests.processes import ROOT, environment
+from tests.waiting import PATIENCE_S
 
 SERVES = re.compile(r"Serves at (http\S+)")
 
@@ -29,5 +30,5 @@ def served(module: str, *args: str) -> Iterator[tuple[str, subprocess.Popen[str]
         raise AssertionError("".join(said))
     finally:
         process.kill()
-        process.wait(STOP_S)
+        process.wait(PATIENCE_S)
         process.stderr.close()

@@ -18,7 +18,7 @@ from roost.conform.restart import restarting
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
 from tests.conform.conftest import Conform
-from tests.server import ROOT, roost
+from tests.processes import ROOT, roost
 
 TIMEOUT_S = 20
 TOKENS = ("--token", "token-a", "--token-b", "token-b", "--timeout", TIMEOUT_S)

@@ -20,7 +20,7 @@ from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
 from tests.doors.serving import free_port
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 
 TIMEOUT_S = 10.0
 NOT_THERE = {

@@ -6,7 +6,7 @@ import pytest
 from tools.conform_sdk import REPORT, report
 
 from roost.conform.outcome import ConformReport, Outcome
-from tests.server import ROOT
+from tests.processes import ROOT
 
 RAN_INTO = {
     "first.concurrent": "first concurrent requests race to create the table",

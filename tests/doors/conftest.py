@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Door, Rest, Rpc
-from tests.server import Server
+from tests.doors.wire import Door, Rest, Rpc
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

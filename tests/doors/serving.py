@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.doors.wire import PATIENCE_S, metrics
-from tests.server import FLEET, Server, running
+from tests.doors.wire import metrics
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"
 MEANT = "the password is hunter2"

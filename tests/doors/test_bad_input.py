@@ -21,20 +21,9 @@ from hypothesis import strategies as st
 
 from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.doors.serving import healthy
-from tests.doors.wire import (
-    VERSION,
-    Door,
-    Rest,
-    Rpc,
-    changed,
-    entries,
-    eventually,
-    message,
-    metrics,
-    sending,
-    streams,
-)
-from tests.server import Server
+from tests.doors.wire import VERSION, Door, Rest, Rpc, changed, entries, message, metrics, sending, streams
+from tests.processes import Server
+from tests.waiting import eventually
 
 MAX_BODY = 64 * 1024
 UNKNOWN = "01a1e3bf-0000-7000-8000-000000000000"

@@ -22,7 +22,7 @@ from roost._version import VERSION as RELEASE
 from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.doors.serving import AGENTS, free_port, healthy
 from tests.doors.wire import VERSION, Door, Rest, Rpc, sending
-from tests.server import FLEET, Server
+from tests.processes import FLEET, Server
 
 CARD = "/.well-known/agent-card.json"
 RESUME = "urn:roost:a2a:stream-resume:v1"

@@ -12,7 +12,7 @@ from a2a.client import A2ACardResolver
 
 from tests.access.people import AGENTS, OPERATOR, People
 from tests.doors.serving import free_port
-from tests.server import Server, running
+from tests.processes import Server, running
 
 PATH = "/.well-known/ai-catalog.json"
 TYPE = "application/ai-catalog+json"

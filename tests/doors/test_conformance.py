@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.server import ROOT
+from tests.processes import ROOT
 from tests.tck import KNOWN, Contradiction, Failure, read
 
 PAGE = (ROOT / "docs" / "conformance.md").read_text()

@@ -19,10 +19,11 @@ from roost.protocol.errors import A2AError
 from roost.protocol.types import SendMessageConfiguration, SendMessageRequest
 from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.doors.serving import AGENTS, healthy
-from tests.doors.wire import VERSION, Frame, Rest, changed, entries, eventually, frames, message, sending, text_of
+from tests.doors.wire import VERSION, Frame, Rest, changed, entries, frames, message, sending, text_of
 from tests.fuzz.bodies import nearly, rubbish
 from tests.fuzz.doors import right_params
-from tests.server import FLEET, Server
+from tests.processes import FLEET, Server
+from tests.waiting import eventually
 
 IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
 UNKNOWN = "https://agentic-sandbox.aiwg.io/extensions/nothing/v9"

@@ -12,7 +12,7 @@ from roost.doors.sandbox import ROUTES
 from tests.access.people import AGENTS, OPERATOR, People, Person, check_challenges
 from tests.doors.test_dialect import HOOK, IDEMPOTENCY, problem
 from tests.doors.wire import frames, sending
-from tests.server import running
+from tests.processes import running
 
 MULTI_TENANT = "https://agentic-sandbox.aiwg.io/extensions/multi-tenant/v1"
 BY_EXTENSION = {"A2A-Extensions": IDEMPOTENCY}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from tests.doors.wire import VERSION, Door, sending
-from tests.server import FLEET, running
+from tests.processes import FLEET, running
 
 EXTENSION = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
 

@@ -11,11 +11,13 @@ from typing import Any
 import httpx
 
 from roost import Agent
+from roost.engine.ids import now_us, timestamp
 from roost.engine.ports import ListQuery, TaskPage
 from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
-from tests.doors.wire import PATIENCE_S, VERSION, sending
+from tests.doors.wire import VERSION, sending
+from tests.waiting import PATIENCE_S, until
 
 
 class MovingStore(MemoryStore):
@@ -33,6 +35,12 @@ class MovingStore(MemoryStore):
             self.end.set()
             await self.ended.wait()
         return found
+
+
+async def next_millisecond() -> None:
+    """Wait until the clock shows another time: what is in timestamps."""
+    now = timestamp(now_us())
+    await until(lambda: timestamp(now_us()) > now)
 
 
 async def _listed(query: str) -> list[dict[str, Any]]:
@@ -55,15 +63,17 @@ async def _listed(query: str) -> list[dict[str, Any]]:
     ):
         slow = sending("slow", configuration={"returnImmediately": True})
         task_id = (await http.post("/message:send", json=slow)).json()["task"]["id"]
-        while (await http.get(f"/tasks/{task_id}")).json()["status"]["state"] != "TASK_STATE_WORKING":
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.005)  # timestamps have milliseconds
+
+        async def is_in(state: str) -> bool:
+            return (await http.get(f"/tasks/{task_id}")).json()["status"]["state"] == f"TASK_STATE_{state}"
+
+        await until(lambda: is_in("WORKING"))
+        await next_millisecond()
         await http.post("/message:send", json=sending("fast"))
-        await asyncio.sleep(0.005)
+        await next_millisecond()
         store.armed = True
         listing = asyncio.create_task(http.get(f"/tasks?{query}"))
-        while (await http.get(f"/tasks/{task_id}")).json()["status"]["state"] != "TASK_STATE_COMPLETED":
-            await asyncio.sleep(0.005)
+        await until(lambda: is_in("COMPLETED"))
         store.ended.set()
         found: list[dict[str, Any]] = (await listing).json()["tasks"]
     await host.close()

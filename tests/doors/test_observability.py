@@ -19,9 +19,10 @@ from roost.host import Host
 from roost.protocol.operations import BY_NAME
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
-from tests.doors.wire import VERSION, Door, Rest, eventually, metrics, sending, streams
+from tests.doors.wire import VERSION, Door, Rest, metrics, sending, streams
+from tests.processes import Server
 from tests.routes import all_routes
-from tests.server import Server
+from tests.waiting import eventually
 
 REQUESTS = "roost_http_requests_total"
 

@@ -24,8 +24,8 @@ from a2a.utils.errors import (
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
 from tests.doors.agents import OPTIONAL, REQUIRED
-from tests.doors.wire import PATIENCE_S
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 Make = Callable[..., Any]
 UNKNOWN = str(uuid.uuid4())

@@ -27,7 +27,7 @@ from roost.protocol.errors import A2AError, RouteNotFound
 from roost.server.server import Server
 from roost.server.sockets import Listeners
 from roost.settings import Settings
-from tests.inprocess import GENEROUS
+from tests.server.inprocess import GENEROUS
 
 SECRET = "a-secret-of-these-tests"
 PATIENCE_S = 60.0

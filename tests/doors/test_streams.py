@@ -15,21 +15,9 @@ import pytest
 
 from roost import Agent, asgi
 from roost.doors import admission, sse
-from tests.doors.wire import (
-    PATIENCE_S,
-    VERSION,
-    Door,
-    Frame,
-    Rest,
-    Rpc,
-    eventually,
-    kind_of,
-    sending,
-    streams,
-    text_of,
-    unread,
-)
-from tests.server import Server
+from tests.doors.wire import VERSION, Door, Frame, Rest, Rpc, kind_of, sending, streams, text_of, unread
+from tests.processes import Server
+from tests.waiting import PATIENCE_S, eventually
 
 FROM = "Last-Event-ID"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +14,10 @@ from urllib.parse import quote
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import PATIENCE_S, eventually
+
 VERSION = {"A2A-Version": "1.0"}
 KEEP_ALIVE = b": keep-alive\n"
-PATIENCE_S = 60.0
 
 ERRORS: dict[str, tuple[int, str, int, int]] = {
     # Specification 1.0.1, section 5.4: HTTP status, gRPC status, JSON-RPC code; and the status of its HTTP answer.
@@ -390,14 +390,3 @@ def kind_of(data: Mapping[str, Any]) -> str:
     """What a StreamResponse holds, a status by its state."""
     (kind,) = data
     return data[kind]["status"]["state"].removeprefix("TASK_STATE_") if kind == "statusUpdate" else kind
-
-
-def eventually(look: Callable[[], T | None]) -> T:
-    """What `look` finds, once it finds something."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it never came to that")

@@ -6,18 +6,17 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import eventually
 
 HERE = Path(__file__).parent
 AGENTS = HERE / "agents.py"
-WAIT_S = 30.0
 
 
 class Disk:
@@ -45,14 +44,7 @@ class Disk:
         self.tell("gate")
 
     def wait_for(self, name: str) -> None:
-        wait_until(lambda: self.said(name), f"{name} did not appear")
-
-
-def wait_until(holds: Callable[[], bool], otherwise: str, seconds: float = WAIT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.005)
+        eventually(lambda: self.said(name), name)
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +73,7 @@ def disk(tmp_path: Path, library: Path) -> Disk:
 @pytest.fixture
 def start(tmp_path: Path, disk: Disk) -> Callable[[], AbstractContextManager[Server]]:
     """Starts the host, as often as it has to be, on the same data."""
-    return lambda: running(AGENTS, data=tmp_path / "data", env=disk.environment())
+    return lambda: running(AGENTS, data=tmp_path / "data", env=disk.environment(), fresh=True)
 
 
 @pytest.fixture

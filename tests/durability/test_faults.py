@@ -13,11 +13,12 @@ from typing import Any
 
 import httpx
 
-from tests.server import ROOT, Server, environment
+from tests.processes import ROOT, Server, environment
+from tests.waiting import PATIENCE_S, eventually
 
 from .agents import expected
 from .client import CALLS, HEADERS, sent, text_of
-from .conftest import Disk, wait_until
+from .conftest import Disk
 
 
 @contextmanager
@@ -29,9 +30,11 @@ def broken(disk: Disk) -> Iterator[None]:
         disk.untell("fail")
 
 
-def post(server: Server, how: str, text: str, agent: str = "counting", timeout: float = 30) -> httpx.Response:
+def post(server: Server, how: str, text: str, agent: str = "counting") -> httpx.Response:
     call = CALLS[how]
-    return httpx.post(f"{server.url}/agents/{agent}{call.path}", json=call.body(text), headers=HEADERS, timeout=timeout)
+    return httpx.post(
+        f"{server.url}/agents/{agent}{call.path}", json=call.body(text), headers=HEADERS, timeout=PATIENCE_S
+    )
 
 
 def listed(server: Server, agent: str = "counting") -> list[dict[str, Any]]:
@@ -86,7 +89,7 @@ def test_a_running_task_finishes_after_the_fault_and_its_stream_has_no_gap(serve
         with broken(disk):
             before = failed_commits(server)
             disk.tell("go")
-            wait_until(lambda: failed_commits(server) > before, "no commit failed")
+            eventually(lambda: failed_commits(server) > before, "a failed commit")
             assert stream.is_silent()
         frames = stream.frames()
     ids = [number for number, _ in frames]
@@ -103,8 +106,8 @@ def test_a_message_is_refused_while_a_running_task_waits_for_the_disk(server: Se
         with broken(disk):
             before = failed_commits(server)
             disk.tell("go")
-            wait_until(lambda: failed_commits(server) > before, "no commit failed")
-            expect_unavailable("rest-send", post(server, "rest-send", "lost", timeout=3))
+            eventually(lambda: failed_commits(server) > before, "a failed commit")
+            expect_unavailable("rest-send", post(server, "rest-send", "lost"))
         stream.read_all()
 
 

@@ -18,11 +18,12 @@ from roost.protocol.fold import fold, new_task
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S, eventually, until
 
 from .agents import expected
 from .client import CALLS, HEADERS, events, text_of
-from .conftest import AGENTS, wait_until
+from .conftest import AGENTS
 
 KILLS = 10
 CLIENTS = 4
@@ -95,15 +96,15 @@ def told(acknowledged: Acknowledged) -> int:
 async def traffic(server: Server, acknowledged: Acknowledged, life: int, seconds: float) -> None:
     """Let many clients send, and kill the host among them; every other host not before it has told them something."""
     before = told(acknowledged)
-    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=PATIENCE_S) as http:
         works = {"count": Client.count, "ask": Client.ask, "stream": Client.stream}
         clients = [
             asyncio.create_task(Client(http, acknowledged, f"{kind} {life}.{number}").run(work))
             for kind, work in works.items()
             for number in range(CLIENTS)
         ]
-        while life % 2 and told(acknowledged) == before:
-            await asyncio.sleep(0.01)
+        if life % 2:
+            await until(lambda: told(acknowledged) > before, "an acknowledgement")
         await asyncio.sleep(seconds)
         server.process.kill()
         await asyncio.gather(*clients)
@@ -180,7 +181,7 @@ async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path
         with running(AGENTS, data=tmp_path) as server:
             await traffic(server, acknowledged, life, chance.uniform(0, LONGEST_LIFE_S))
     with running(AGENTS, data=tmp_path) as server:
-        wait_until(lambda: nothing_runs(server), "a task is stuck")
+        eventually(lambda: nothing_runs(server), "the end of every task")
         now = {task["id"]: task for agent in ("counting", "asking") for task in all_tasks(server, agent)}
     kept = await journals(tmp_path)
     assert set(kept) == set(now)

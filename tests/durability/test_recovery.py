@@ -15,10 +15,11 @@ from roost import Agent
 from roost.agents.task import AgentTask
 from roost.protocol.types import Task, TaskState
 from roost.testing import InProcessClient, client
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S, eventually
 
 from .client import HEADERS, sent, text_of
-from .conftest import Disk, wait_until
+from .conftest import Disk
 
 PAGE = 1000
 """Entries that recovery reads at once."""
@@ -46,7 +47,7 @@ def test_an_interrupted_task_goes_on_in_the_next_host(
     interrupt(start)
     disk.tell("go")
     with start() as server:
-        wait_until(lambda: is_completed(server, "held"), "it does not go on")
+        eventually(lambda: is_completed(server, "held"), "the end of the task")
         assert text_of(only_task(server, "held")) == "one two"
 
 
@@ -57,10 +58,10 @@ def test_an_interrupted_task_goes_on_though_the_disk_was_broken_when_the_host_st
     disk.tell("go")
     disk.tell("fail")
     with start() as server:
-        wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, "the disk is not broken")
+        eventually(lambda: httpx.get(f"{server.url}/readyz").status_code == 503, "a host that is not ready")
         disk.untell("fail")
         assert httpx.get(f"{server.url}/readyz").status_code == 200
-        wait_until(lambda: is_completed(server, "held"), "it does not go on", seconds=4)
+        eventually(lambda: is_completed(server, "held"), "the end of the task")
 
 
 def stepping(steps: int) -> Agent:
@@ -95,7 +96,7 @@ async def test_a_task_goes_on_after_a_restart_however_many_steps_it_made(tmp_pat
     async with client(agent, data=str(tmp_path)) as before:
         task = await asked(before)
     async with client(agent, data=str(tmp_path)) as after:
-        answered = await asyncio.wait_for(after.send("this", task=task), 10 if steps < PAGE else 3)
+        answered = await asyncio.wait_for(after.send("this", task=task), PATIENCE_S)
         assert isinstance(answered, Task)
         assert answered.status.state is TaskState.COMPLETED
 

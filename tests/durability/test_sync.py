@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.server import Server
+from tests.processes import Server
 
 from .client import CALLS, connection, sent, text_of
 from .conftest import Disk

@@ -17,7 +17,7 @@ from roost.protocol.states import ACTIVE
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.testing import BASE, InProcessClient
-from tests.agents.talk import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 Heard = Callable[[Sequence[str]], None]
 

@@ -15,8 +15,9 @@ from roost.protocol.errors import Unavailable
 from roost.protocol.types import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from roost.testing import CallFailed
 from tests.agents.programs import request
-from tests.agents.talk import PATIENCE_S, emitting, send, serving, text_of, until, until_state
+from tests.agents.talk import emitting, others_go_on, send, serving, text_of, until_state
 from tests.engine.gates import GateStore
+from tests.waiting import PATIENCE_S, until
 
 
 class Steered:
@@ -49,7 +50,7 @@ async def test_nobody_sees_what_is_not_committed():
         await until(lambda: steered.said == 3)
         reading = asyncio.create_task(host.get(task))
         following = asyncio.create_task(stream.follower.batch())
-        await asyncio.sleep(0.05)
+        await others_go_on(host)
         assert not following.done(), "a follower was given what is not on disk"
         assert not reading.done(), "a reader waits for the commit"
         assert engine.lives[task.id].shown_seq == store.rows[task.id].entries[-1].seq
@@ -70,7 +71,7 @@ async def test_a_send_returns_only_after_the_end_is_committed():
         store.commits.clear()
         steered.words.put_nowait(None)
         await until(lambda: store.committing)
-        await asyncio.sleep(0.02)
+        await others_go_on(host)
         assert not sending.done()
         store.commits.set()
         assert (await sending).status.state is TaskState.COMPLETED
@@ -180,7 +181,7 @@ async def test_a_stale_writer_is_refused_alone_and_its_readers_are_told_to_try_a
         await until(lambda: store.committing)
         reading = asyncio.create_task(engine.get(LOCAL, "steered", GetTaskRequest(id=task.id)))
         other = asyncio.create_task(engine.send(LOCAL, "emitting", request("go")))
-        await asyncio.sleep(0.01)
+        await others_go_on(host)
         store.commits.set()
         with pytest.raises(Unavailable, match="another writer; try again"):
             await reading

@@ -12,7 +12,8 @@ from roost.engine.live import LiveTask
 from roost.engine.run import Run
 from roost.protocol.types import Message, TaskState
 from roost.testing import CallFailed
-from tests.agents.talk import PATIENCE_S, emitting, send, serving, text_of, until, until_state
+from tests.agents.talk import emitting, send, serving, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 
 def asking(**options: object) -> Agent:
@@ -73,6 +74,7 @@ async def test_failed_canceled_and_rejected_tasks_are_no_live_objects():
         await send(host, "reject")
         await host.cancel(await send(host, "wait", wait=False))
         await until(lambda: not engine.lives)
+        assert engine.runner.runs == {}
 
 
 async def test_a_stream_that_ended_leaves_nothing_behind():

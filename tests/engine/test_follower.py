@@ -17,8 +17,9 @@ from roost.protocol.types import StreamResponse, SubscribeToTaskRequest, TaskSta
 from roost.stores.memory import MemoryStore
 from roost.testing import CallFailed
 from tests.agents.programs import request
-from tests.agents.talk import PATIENCE_S, apply, send, serving, text_of, until, until_state
+from tests.agents.talk import apply, send, serving, text_of, until_state
 from tests.engine.gates import GateStore
+from tests.waiting import PATIENCE_S, until
 
 
 class Bursts:

@@ -21,8 +21,9 @@ from roost.protocol.codec import decode, encode
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TooManyRequests
 from roost.protocol.types import SendMessageRequest, TaskState
 from roost.stores.memory import MemoryStore
-from tests.agents.talk import serving, until
+from tests.agents.talk import others_go_on, serving
 from tests.engine.shared import replicas
+from tests.waiting import until
 
 SCOPE = Scope("tenant", "owner", "agent")
 
@@ -106,7 +107,8 @@ async def test_a_repeat_while_the_task_runs_waits_for_it_on_any_host():
         asked = request("wait")
         sending = [asyncio.create_task(send(host.engine, asked)) for host in (a, b, b)]
         await until(lambda: counting.calls)
-        await asyncio.sleep(0.05)
+        for host in (a, b):
+            await others_go_on(host.client)
         assert not any(task.done() for task in sending)
         counting.gate.set()
         answers = await asyncio.gather(*sending)

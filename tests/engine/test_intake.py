@@ -9,8 +9,9 @@ import pytest
 from roost import Agent
 from roost.protocol.types import TaskState
 from roost.testing import CallFailed
-from tests.agents.talk import PATIENCE_S, send, serving, text_of, until, until_state
+from tests.agents.talk import others_go_on, send, serving, text_of, until_state
 from tests.engine.gates import GateStore
+from tests.waiting import PATIENCE_S, until
 
 
 def echoing(**options: object) -> Agent:
@@ -101,7 +102,7 @@ async def test_a_client_that_goes_does_not_stop_the_agent_that_waits_for_the_sam
     async with serving(agent, store=store) as (host, _):
         sending = asyncio.create_task(host.send("go"))
         await until(lambda: store.committing)
-        await asyncio.sleep(0.01)  # the request has seen that it is a task, and waits too
+        await others_go_on(host)  # the request has seen that it is a task, and waits too
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         store.commits.set()

@@ -11,12 +11,14 @@ import pytest
 
 from roost import Agent
 from roost.engine.engine import Engine
+from roost.engine.ids import now_us, timestamp
 from roost.identity.principal import LOCAL, Principal
 from roost.protocol.types import ListTasksRequest, TaskState
 from roost.stores.memory import MemoryStore
 from roost.testing import InProcessClient
 from tests.agents.programs import request
-from tests.agents.talk import emitting, send, serving, until, until_state
+from tests.agents.talk import emitting, send, serving, until_state
+from tests.waiting import until
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -104,7 +106,7 @@ async def test_a_filter_keeps_what_it_says_and_counts_only_that(data, query, exp
 async def test_only_tasks_whose_status_is_at_or_after_the_time_are_kept(data):
     async with serving(talking(), data=data) as (host, _):
         first = await send(host, "a")
-        await asyncio.sleep(0.005)
+        await until(lambda: timestamp(now_us()) > first.status.timestamp)
         second = await send(host, "b")
         at = second.status.timestamp
         assert first.status.timestamp < at

@@ -10,14 +10,16 @@ import pytest
 
 from roost import Agent
 from roost.engine.engine import Engine
-from roost.engine.ports import Adopted, StoreUnavailable
+from roost.engine.ids import now_us
+from roost.engine.ports import Adopted, Append, StoreUnavailable
 from roost.engine.recovery import MAX_ATTEMPTS, PAGE
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
-from roost.protocol.entries import ATTEMPT, MESSAGE, Entry
+from roost.protocol.entries import ATTEMPT, MESSAGE, NO_CHAIN, STATUS, Entry
 from roost.protocol.types import StreamResponse, TaskState
 from tests.agents.programs import MortalStore, abandon, request
-from tests.agents.talk import send, serving, states, status_text, text_of, until, until_state
+from tests.agents.talk import said, send, serving, states, status_text, text_of, until_state
+from tests.waiting import PATIENCE_S, until
 
 
 class Left:
@@ -67,6 +69,9 @@ class FlakyStore(MortalStore):
     failures = 0
     failures_of_records = 0
 
+    async def close(self) -> None:
+        """It can be read afterwards."""
+
     async def read_internal(self, task_id: str) -> list[Entry]:
         if self.failures_of_records:
             self.failures_of_records -= 1
@@ -110,7 +115,7 @@ async def test_a_store_that_fails_while_a_task_is_taken_over_does_not_leave_it_b
     left.store.failures_of_records = 1
     engine = await left.engine("new worker")
     try:
-        await asyncio.wait_for(engine.recovering, 10)
+        await asyncio.wait_for(engine.recovering, PATIENCE_S)
         assert task_id in engine.lives or left.state(task_id) is TaskState.COMPLETED, "recovery is over, without it"
         await until(lambda: left.state(task_id) is TaskState.COMPLETED)
     finally:
@@ -120,8 +125,9 @@ async def test_a_store_that_fails_while_a_task_is_taken_over_does_not_leave_it_b
 async def test_a_task_that_cannot_be_read_does_not_keep_the_others_from_going_on(caplog):
     left = Left()
     broken, whole = await left.leave("broken", "whole")
-    row = left.store.rows[broken]
-    row.entries[1] = row.entries[1]._replace(data=b"not json")
+    head, last = left.store.rows[broken].head, left.store.rows[broken].entries[-1]
+    unreadable = Entry(last.seq + 1, 0, STATUS, b"not json", now_us(), 0, NO_CHAIN)
+    assert await left.store.commit([Append(broken, head.fence, [unreadable], None, head)]) == [None]
     left.gate.set()
     engine = await left.engine("new worker")
     await until(lambda: left.state(whole) is TaskState.COMPLETED)
@@ -137,7 +143,7 @@ async def test_tasks_of_agents_that_are_not_served_here_are_left_alone():
     engine = Engine(left.store, "new worker")
     engine.add(other.hosted())
     await engine.start()
-    await asyncio.wait_for(engine.recovering, 10)
+    await asyncio.wait_for(engine.recovering, PATIENCE_S)
     assert (left.state(task_id), left.store.rows[task_id].head.fence) == (TaskState.WORKING, 1)
     assert left.store.rows[task_id].head.worker == "dead worker"
     await engine.close()
@@ -213,7 +219,7 @@ async def test_a_task_that_someone_else_took_is_not_run_here():
     faster = []
     left.store.adopt = too_late
     engine = await left.engine("new worker")
-    await asyncio.wait_for(engine.recovering, 10)
+    await asyncio.wait_for(engine.recovering, PATIENCE_S)
     assert (engine.lives, engine.runner.runs, len(left.called)) == ({}, {}, 1)
     assert left.store.rows[task_id].head.worker == "a faster worker"
     await engine.close()
@@ -273,8 +279,7 @@ async def test_what_an_agent_does_when_the_host_stops_does_not_end_its_task(how,
     gate = asyncio.Event()
     async with serving(interrupted(how, gate), data=str(tmp_path)) as (host, _):
         task = await send(host, "go", wait=False)
-        while not text_of(await host.get(task)):
-            await asyncio.sleep(0.01)
+        await until(lambda: said(host, task))
     gate.set()
     async with serving(interrupted(how, gate), data=str(tmp_path)) as (host, _):
         done = await until_state(host, task, *_ends())
@@ -298,8 +303,7 @@ async def test_an_agent_that_is_not_called_twice_is_failed_by_a_restart_and_the_
 
     async with serving(agent(), data=str(tmp_path)) as (host, _):
         task = await send(host, "go", wait=False)
-        while not text_of(await host.get(task)):
-            await asyncio.sleep(0.01)
+        await until(lambda: said(host, task))
     async with serving(agent(), data=str(tmp_path)) as (host, _):
         failed = await until_state(host, task, TaskState.FAILED)
     assert (text_of(failed), "interrupted" in status_text(failed)) == ("begun", True)
@@ -330,10 +334,11 @@ async def test_a_turn_that_was_left_goes_on_before_a_new_one_of_its_context():
     asked.message.context_id = context
     await engine.send(LOCAL, "left", asked)
     await until(lambda: len(left.called) == 2)
-    await asyncio.sleep(0.05)
-    assert left.called == ["one", "one"], "the new turn waits"
+    await engine.send(LOCAL, "left", request("three", wait=False))
+    await until(lambda: "three" in left.called)
+    assert left.called == ["one", "one", "three"], "the new turn waits"
     left.gate.set()
-    await until(lambda: left.called == ["one", "one", "two"])
+    await until(lambda: left.called == ["one", "one", "three", "two"])
     await until(lambda: not engine.lives)
     await engine.close()
 
@@ -344,9 +349,7 @@ async def test_tasks_that_were_adopted_and_not_begun_are_handed_over_when_the_ho
     engine = await left.engine("new worker")
     left.store.failures_of_records = 10_000
     await until(lambda: left.store.rows[task_id].head.worker == "new worker")
-    rows = dict(left.store.rows)
     await engine.close()
-    left.store.rows = rows
     assert left.store.rows[task_id].head.worker is None
     left.store.failures_of_records = 0
     left.gate.set()

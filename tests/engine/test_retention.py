@@ -10,13 +10,14 @@ import pytest
 from roost import Agent
 from roost.engine import retention
 from roost.engine.ids import now_us
-from roost.engine.ports import StoredUsage, StoreUnavailable
+from roost.engine.ports import Append, StoredUsage, StoreUnavailable
 from roost.engine.retention import RetentionPolicy, RetentionSweeper
 from roost.protocol.entries import NO_CHAIN, link
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
 from roost.testing import CallFailed
-from tests.agents.talk import send, serving, text_of, until
+from tests.agents.talk import send, serving, text_of
+from tests.waiting import until
 
 
 def echoing() -> Agent:
@@ -29,6 +30,14 @@ def echoing() -> Agent:
         yield task.text
 
     return agent
+
+
+async def set_status_time(store: MemoryStore, task_id: str, milliseconds: int) -> None:
+    """The task has been as it is since then."""
+    stored = await store.read_task(task_id)
+    assert stored is not None
+    head = stored.head._replace(status_time=milliseconds)
+    assert await store.commit([Append(task_id, head.fence, [], None, head)]) == [None]
 
 
 class SmallDisk(MemoryStore):
@@ -47,7 +56,7 @@ async def test_old_tasks_go_and_leave_a_tombstone_that_proves_their_last_entry()
         for task in old:
             row = store.rows[task.id]
             chains[task.id] = (row.entries[-1].seq, row.entries[-1].chain)
-            row.head = row.head._replace(status_time=row.head.status_time - 31 * retention.DAY_MS)
+            await set_status_time(store, task.id, row.head.status_time - 31 * retention.DAY_MS)
         new = await send(host, "new")
         await RetentionSweeper(engine, RetentionPolicy(days=30)).sweep()
         assert set(store.rows) == {paused.id, new.id}
@@ -65,8 +74,7 @@ async def test_only_the_newest_are_kept_where_there_are_too_many():
     async with serving(echoing()) as (host, engine):
         tasks = [await send(host, str(number)) for number in range(6)]
         for number, task in enumerate(tasks):
-            row = engine.store.rows[task.id]
-            row.head = row.head._replace(status_time=number)
+            await set_status_time(engine.store, task.id, number)
         await RetentionSweeper(engine, RetentionPolicy(tasks=2)).sweep()
         assert set(engine.store.rows) == {tasks[4].id, tasks[5].id}
 
@@ -74,7 +82,7 @@ async def test_only_the_newest_are_kept_where_there_are_too_many():
 async def test_nothing_goes_where_everything_is_kept():
     async with serving(echoing()) as (host, engine):
         task = await send(host, "x")
-        engine.store.rows[task.id].head = engine.store.rows[task.id].head._replace(status_time=0)
+        await set_status_time(engine.store, task.id, 0)
         await RetentionSweeper(engine, RetentionPolicy()).sweep()
         assert set(engine.store.rows) == {task.id}
 
@@ -115,9 +123,11 @@ async def test_what_is_written_is_told_the_accounts_soon(monkeypatch):
         task = await send(host, "x")
         row = engine.store.rows[task.id]
         accounts = [("tenant", row.new.scope.tenant), ("owner", row.new.scope.owner), ("agent", "echo")]
-        async with asyncio.timeout(30):
-            while await engine.store.stored_bytes(accounts) != [row.size] * 3:
-                await asyncio.sleep(0.01)
+
+        async def told() -> bool:
+            return await engine.store.stored_bytes(accounts) == [row.size] * 3
+
+        await until(told)
 
 
 async def test_what_the_accounts_could_not_be_told_is_told_later():

@@ -13,8 +13,9 @@ from roost.engine.ports import Append, OutcomeUnknown, StaleFence
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
 from roost.testing import CallFailed
-from tests.agents.talk import send, serving, text_of, until
+from tests.agents.talk import send, serving, text_of
 from tests.engine.gates import GateStore
+from tests.waiting import until
 
 
 class ForgetfulStore(SQLiteStore):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from roost.engine.wake_throttle import A_TURN, WakeThrottle
+from tests.waiting import PATIENCE_S
 
 
 async def test_so_many_are_let_in_at_once_and_the_rest_in_the_next_turns() -> None:
@@ -25,7 +26,8 @@ async def test_one_that_gave_up_takes_nobodys_place_for_good() -> None:
     for waiter in waiters:
         throttle.admit(waiter)
     waiters[-1].cancel()
-    await asyncio.wait_for(asyncio.gather(*waiters[:-1]), 10)
+    await asyncio.wait_for(asyncio.gather(*waiters[:-1]), PATIENCE_S)
     late = asyncio.get_running_loop().create_future()
     throttle.admit(late)
-    await asyncio.wait_for(late, 10)
+    await asyncio.wait_for(late, PATIENCE_S)
+    assert [waiter.cancelled() for waiter in waiters] == [False] * (2 * A_TURN - 1) + [True]

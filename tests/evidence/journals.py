@@ -22,7 +22,7 @@ from roost.identity.keys import Keyring
 from roost.identity.seal import Seal, load_key
 from roost.protocol.canonical import jcs
 from roost.stores.sqlite import OfflineStore, SQLiteStore
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
 
 ADMIN_SECRET = "an-admin-token-of-the-tests"
 

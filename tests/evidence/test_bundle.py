@@ -43,7 +43,7 @@ from tests.evidence.journals import (
     with_digests,
     write,
 )
-from tests.server import ROOT, Server, roost
+from tests.processes import ROOT, Server, roost
 
 SCRIPT = ROOT / "docs" / "verify_bundle.py"
 ALL = Selection(since_ms=0)

@@ -37,7 +37,7 @@ from tests.evidence.journals import (
     tarred,
     with_digests,
 )
-from tests.server import ROOT, roost
+from tests.processes import ROOT, roost
 
 ALL = Selection(since_ms=0)
 

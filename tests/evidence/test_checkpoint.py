@@ -23,10 +23,10 @@ from roost.protocol.canonical import jcs
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
 from roost.stores.postgres import PostgresStore
-from tests.doors.wire import eventually
 from tests.evidence.journals import edit
 from tests.evidence.test_bundle_hostile import chained
-from tests.server import FLEET, ROOT, roost, running
+from tests.processes import FLEET, ROOT, roost, running
+from tests.waiting import eventually
 
 TOMORROW = """
     UPDATE checkpoints SET time = time + 86400000

@@ -23,7 +23,7 @@ from roost.identity.keys import EVIDENCE
 from roost.protocol.entries import NO_CHAIN, Entry, link
 from roost.stores.sqlite_tasks import decode_segment
 from tests.evidence.journals import Written, checkpoint, edit, keyring, offline, opened
-from tests.server import roost
+from tests.processes import roost
 
 Change = Callable[[sqlite3.Connection, list[str]], None]
 

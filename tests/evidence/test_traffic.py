@@ -20,7 +20,7 @@ from roost.evidence.events import journal_events
 from roost.protocol.entries import NO_CHAIN, link
 from roost.stores.sqlite import OfflineStore
 from tests.evidence.packets import HERE, packet
-from tests.server import FLEET, Server, environment, roost, roost_command, running
+from tests.processes import FLEET, Server, environment, roost, roost_command, running
 
 CARD = "/agents/stream/.well-known/agent-card.json"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import ROOT
+from tests.processes import ROOT
 
 FILES = [
     *sorted((ROOT / "docs").glob("evidence*.md")),

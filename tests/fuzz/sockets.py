@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.attack import Attack
 from tests.fuzz.bodies import broken, mostly, rubbish
-from tests.fuzz.target import PATIENCE_S, Target
+from tests.fuzz.target import Target
+from tests.waiting import PATIENCE_S
 
 RPC = b'{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{}}'
 METHODS = [b"GET", b"POST", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"PATCH", b"TRACE", b"CONNECT"]

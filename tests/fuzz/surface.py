@@ -18,7 +18,8 @@ from schemathesis.specs.openapi import checks
 from roost.protocol.codec import decode
 from roost.protocol.types import StreamResponse
 from tests.fuzz.attack import Attack
-from tests.fuzz.target import AGENTS, PATIENCE_S, WEBHOOK, Target
+from tests.fuzz.target import AGENTS, WEBHOOK, Target
+from tests.waiting import PATIENCE_S
 
 CHECKS = [
     checks.status_code_conformance,

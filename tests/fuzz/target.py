@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.doors.wire import VERSION, Rest, Rpc, sending
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S
 
 AGENTS = ("ask", "files", "hello", "stream", "tck")
 """Of the examples those that end soon and fail at nothing, whatever they are told."""
-PATIENCE_S = 30.0
-"""An answer that takes longer is a hang."""
 HEAD_S = 1.0
 MAX_BODY = 128 * 1024
 WEBHOOK = "http://127.0.0.1:9/"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.doors.serving import healthy
 from tests.grpc.wire import GRPC, Caller, calling, place_of
-from tests.server import Server
+from tests.processes import Server
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from a2a.types import a2a_pb2 as pb
 from roost.doors.grpc_server import Certificates
 from tests.access.people import AGENTS, OPERATOR, People
 from tests.grpc.wire import GRPC, Refusal, calling, message, place_of, refusal, rest, text_of
-from tests.server import Server, running
-from tests.test_tls import Files
+from tests.processes import Server, running
+from tests.server.test_tls import Files
 
 LISTING = pb.ListTasksRequest(tenant="teller")
 FORBIDDEN = grpc.StatusCode.PERMISSION_DENIED

@@ -11,9 +11,10 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from google.protobuf import struct_pb2
 
-from tests.doors.wire import PATIENCE_S, entries
+from tests.doors.wire import entries
 from tests.grpc.wire import GRPC, VERSION, Caller, calling, message, place_of
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 UNKNOWN = str(uuid.uuid4())

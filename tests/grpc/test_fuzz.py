@@ -13,7 +13,8 @@ import grpc
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from tests.grpc.wire import PATIENCE_S, VERSION, Caller, calling, message, text_of
+from tests.grpc.wire import VERSION, Caller, calling, message, text_of
+from tests.waiting import PATIENCE_S
 
 SERVICE = "/lf.a2a.v1.A2AService/"
 STREAMS = ("SendStreamingMessage", "SubscribeToTask")

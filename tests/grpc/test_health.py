@@ -13,10 +13,10 @@ from a2a.types import a2a_pb2 as pb
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from tests.doors.wire import PATIENCE_S
 from tests.durability.conftest import AGENTS, Disk, disk, library  # noqa: F401  # fixtures
 from tests.grpc.wire import GRPC, Caller, calling, message, place_of
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S
 
 SERVICE = "lf.a2a.v1.A2AService"
 SERVES, REFUSES = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
@@ -74,7 +74,7 @@ async def test_a_host_that_cannot_write_does_not_serve_until_it_can(tmp_path: Pa
     def readiness(host: Server) -> int:
         return httpx.get(f"{host.url}/readyz", timeout=PATIENCE_S).status_code
 
-    with running(AGENTS, args=GRPC, data=tmp_path / "data", env=disk.environment()) as host:
+    with running(AGENTS, args=GRPC, data=tmp_path / "data", env=disk.environment(), fresh=True) as host:
         async with calling(place_of(host)) as caller:
             watching = HealthStub(caller.channel).Watch(HealthCheckRequest(service=SERVICE), timeout=PATIENCE_S)
             assert (await watching.read()).status == SERVES

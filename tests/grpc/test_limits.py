@@ -18,9 +18,10 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from roost.doors.grpc_calls import FREE_STREAMS
 from tests.access.people import OPERATOR, People
 from tests.doors.serving import AGENTS
-from tests.doors.wire import PATIENCE_S, streams
+from tests.doors.wire import streams
 from tests.grpc.wire import GRPC, NARROW, VERSION, Caller, calling, message, place_of, refusal, rest
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S, until
 
 PLACES = 12
 RATE = 60
@@ -163,8 +164,6 @@ async def test_a_stream_that_is_not_read_ends(tight: tuple[Server, People], plac
         for stream in unread:
             await stream.read()
         people.operator.admin("DELETE", f"tokens/{revoked['id']}")
-        async with asyncio.timeout(PATIENCE_S):
-            while streams(metrics, server.url):
-                await asyncio.sleep(0.01)
+        await until(lambda: not streams(metrics, server.url))
         answers = [await refused(rest(stream)) for stream in unread]
     assert [answer.code for answer in answers] == [LATE, UNAUTHENTICATED]

@@ -11,9 +11,10 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf import empty_pb2, json_format, struct_pb2
 
 from tests.doors.agents import OPTIONAL, REQUIRED
-from tests.doors.wire import PATIENCE_S, metrics
+from tests.doors.wire import metrics
 from tests.grpc.wire import GRPC, Caller, calling, kinds, message, place_of, rest, text_of, words
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S
 
 UNKNOWN = str(uuid.uuid4())
 IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
@@ -192,7 +193,7 @@ async def test_a_message_sent_again_is_answered_as_before_and_says_so(caller: Ca
 async def test_the_version_is_ours(place: str, version: str) -> None:
     async with calling(place) as caller:
         caller.metadata = (("a2a-version", version),)
-        await caller.send("hello")
+        assert (await caller.send("hello")).status.state == pb.TASK_STATE_COMPLETED
 
 
 @pytest.mark.parametrize("version", ["", "0.3", "2.0", "1", "nonsense"])

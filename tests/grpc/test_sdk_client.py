@@ -23,9 +23,9 @@ from a2a.utils.errors import (
 )
 
 from tests.doors.agents import REQUIRED
-from tests.doors.wire import PATIENCE_S
 from tests.grpc.wire import message, text_of
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 Make = Callable[..., Any]
 UNKNOWN = str(uuid.uuid4())

@@ -15,11 +15,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from tests.cli.test_serve import refusal as told
 from tests.doors.serving import AGENTS, free_port
-from tests.doors.wire import PATIENCE_S
 from tests.grpc.wire import GRPC, Caller, calling, kinds, message, place_of, refusal, rest, text_of, words
-from tests.server import FLEET, Server, roost, running
-from tests.test_cli_serve import refusal as told
+from tests.processes import FLEET, Server, roost, running
+from tests.waiting import PATIENCE_S
 
 CARD = "/.well-known/agent-card.json"
 SERVICE = "lf.a2a.v1.A2AService"

@@ -11,7 +11,7 @@ from a2a.types import a2a_pb2 as pb
 
 from tests.doors.serving import AGENTS, free_port
 from tests.grpc.wire import GRPC, calling, place_of, rest, text_of, words
-from tests.server import running
+from tests.processes import running
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 30.0
 VERSION = ("a2a-version", "1.0")
 GRPC = ("--grpc", "127.0.0.1:0")
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))

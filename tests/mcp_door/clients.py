@@ -14,8 +14,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.doors.wire import PATIENCE_S
-from tests.server import Server, environment, roost_command
+from tests.processes import Server, environment, roost_command
+from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"
 MODES = ["legacy", "2026-07-28"]

@@ -9,9 +9,10 @@ import httpx
 import pytest
 
 from tests.doors import serving
-from tests.doors.wire import PATIENCE_S, Rest
+from tests.doors.wire import Rest
 from tests.mcp_door.clients import AGENTS
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

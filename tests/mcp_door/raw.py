@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.doors.wire import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 VERSION = "2025-11-25"

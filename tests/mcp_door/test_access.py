@@ -14,10 +14,10 @@ from mcp.shared.exceptions import MCPError
 from tests.access.people import AGENTS as PEOPLE_AGENTS
 from tests.access.people import OPERATOR, People, Person, refusal
 from tests.doors.serving import AGENTS
-from tests.doors.wire import PATIENCE_S
 from tests.mcp_door.clients import Progress, connected, data, each_version, never, task_of, text
 from tests.mcp_door.raw import HEADERS, Session, asking, modern, opening
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S
 
 CLERK = Path(__file__).parent / "clerk.py"
 

@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tests.doors import serving
-from tests.doors.wire import PATIENCE_S, Rest, eventually, streams, text_of
+from tests.doors.wire import Rest, streams, text_of
 from tests.mcp_door.clients import (
     AGENTS,
     Progress,
@@ -28,7 +28,8 @@ from tests.mcp_door.clients import (
     text,
 )
 from tests.mcp_door.raw import Session, asking
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S, eventually
 
 
 async def until(rest: Rest, task_id: str, agent: str, state: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.doors.wire import PATIENCE_S
 from tests.mcp_door.raw import HEADERS, MODERN, VERSION, Session, asking, modern, opening
-from tests.server import FLEET, Server, running
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S
 
 OLD = {**HEADERS}
 NEW = {**HEADERS, "MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}

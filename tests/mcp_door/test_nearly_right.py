@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.doors.wire import PATIENCE_S, Rest
+from tests.doors.wire import Rest
 from tests.fuzz.bodies import mostly, nearly, rubbish
 from tests.mcp_door.raw import Session, asking, modern
-from tests.server import Server
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 ARGUMENTS = {"text": "hello", "data": {"a": [1, None, "x"]}, "contextId": "c", "wait": True}
 LISTING = {"agent": "reader", "state": "completed", "limit": 2, "contextId": "c", "pageToken": ""}

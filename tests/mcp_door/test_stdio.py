@@ -18,10 +18,11 @@ from mcp.shared.exceptions import MCPError
 from tests.access.people import AGENTS as PEOPLE_AGENTS
 from tests.access.people import OPERATOR, People
 from tests.doors import serving
-from tests.doors.wire import PATIENCE_S, Rest, eventually
+from tests.doors.wire import Rest
 from tests.mcp_door.clients import Progress, data, each_version, on_stdio, open_gate, says, task_of, text
 from tests.mcp_door.raw import asking, opening
-from tests.server import Server, begun, finish, roost, running
+from tests.processes import Server, begun, finish, roost, running
+from tests.waiting import PATIENCE_S, eventually
 
 NOWHERE = "http://127.0.0.1:9"
 

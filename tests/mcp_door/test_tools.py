@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.doors.wire import Rest, text_of
 from tests.mcp_door.clients import Progress, connected, data, each_version, open_gate, says, task_of, text
-from tests.server import Server
+from tests.processes import Server
 
 
 @each_version

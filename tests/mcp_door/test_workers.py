@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.doors import serving
 from tests.mcp_door.clients import Progress, connected, data, each_version, task_of, text
-from tests.server import running
+from tests.processes import running
 
 
 @each_version

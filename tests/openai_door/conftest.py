@@ -10,8 +10,9 @@ import openai
 import pytest
 
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Rest
-from tests.server import Server
+from tests.doors.wire import Rest
+from tests.processes import Server
+from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"
 

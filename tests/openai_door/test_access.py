@@ -9,7 +9,7 @@ import pytest
 
 from tests.access.people import MULTI_TENANT, OPERATOR, People, Person
 from tests.openai_door.conftest import AGENTS, client_of
-from tests.server import running
+from tests.processes import running
 
 
 @pytest.fixture(scope="module")

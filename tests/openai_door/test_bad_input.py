@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Rest, entries
+from tests.doors.wire import Rest, entries
 from tests.openai_door.conftest import AGENTS
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S
 
 USER = {"role": "user", "content": "x"}
 CHAT, RESPONSES = "chat/completions", "responses"

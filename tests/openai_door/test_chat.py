@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.doors.wire import Rest
 from tests.openai_door.conftest import client_of
-from tests.server import Server
+from tests.processes import Server
 
 
 def ask(client: openai.OpenAI, model: str, *texts: str, **more: Any) -> ChatCompletion:

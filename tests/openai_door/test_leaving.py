@@ -17,9 +17,10 @@ from roost import Agent
 from roost.doors import admission, sse
 from roost.host import asgi
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Rest, eventually, unread
+from tests.doors.wire import Rest, unread
 from tests.openai_door.conftest import AGENTS, client_of
-from tests.server import Server, running
+from tests.processes import Server, running
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +64,14 @@ def test_where_the_operator_wants_so_its_task_ends_with_it(
     cancelling: Server, rest: Rest, path: str, body: dict[str, Any]
 ) -> None:
     _, task = leave(cancelling, rest.http, path, body)
-    Rest(rest.http, cancelling.url).until(task, "hold", "CANCELED")
+    assert Rest(rest.http, cancelling.url).until(task, "hold", "CANCELED")["id"] == task
 
 
 def test_what_runs_in_the_background_goes_on_even_then(cancelling: Server, rest: Rest) -> None:
     name, task = leave(cancelling, rest.http, "responses", {"stream": True, "background": True})
     there = Rest(rest.http, cancelling.url)
     there.task(name, "release")
-    there.until(task, "hold", "COMPLETED")
+    assert there.until(task, "hold", "COMPLETED")["id"] == task
 
 
 def test_a_host_that_stops_ends_streams_with_an_error_and_waits_not(rest: Rest) -> None:

@@ -10,8 +10,9 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
-from tests.doors.wire import Rest, eventually
-from tests.server import Server
+from tests.doors.wire import Rest
+from tests.processes import Server
+from tests.waiting import eventually
 
 
 def create(client: openai.OpenAI, model: str, said: Any, **more: Any) -> Response:

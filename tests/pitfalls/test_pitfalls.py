@@ -19,22 +19,9 @@ import httpx
 import pytest
 
 from tests.doors.serving import AGENTS, free_port, healthy
-from tests.doors.wire import (
-    PATIENCE_S,
-    VERSION,
-    Door,
-    Frame,
-    Rest,
-    Rpc,
-    eventually,
-    kind_of,
-    metrics,
-    sending,
-    streams,
-    text_of,
-    unread,
-)
-from tests.server import FLEET, Server, running
+from tests.doors.wire import VERSION, Door, Frame, Rest, Rpc, kind_of, metrics, sending, streams, text_of, unread
+from tests.processes import FLEET, Server, running
+from tests.waiting import PATIENCE_S, eventually
 
 CARD = "/.well-known/agent-card.json"
 WORDS = "one two three four five six"

@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from tests.doors.serving import healthy
-from tests.doors.wire import PATIENCE_S, Door, Rest, Rpc
+from tests.doors.wire import Door, Rest, Rpc
+from tests.processes import Server
 from tests.push.receiver import Receiver, receiving
-from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 LOCAL = ("--push-allow-cidrs", "127.0.0.0/8")
 

@@ -39,6 +39,10 @@ class Store(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.moves: list[CursorMove] = []
+        self.looks = 0
+        """How often it was asked for what is due."""
+        self.refused = 0
+        """How often it wrote nothing."""
         self.down = False
         """It writes nothing."""
         self.unreadable = False
@@ -69,11 +73,13 @@ class Store(MemoryStore):
     async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:
         await asyncio.sleep(0)
         if self.down:
+            self.refused += 1
             raise StoreUnavailable("down")
         self.moves += moves
         return await super().move_pushes(worker, moves)
 
     async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+        self.looks += 1
         if self.down:
             raise StoreUnavailable("down")
         found = await super().hold_pushes(worker, agents, limit)
@@ -86,6 +92,14 @@ class Store(MemoryStore):
 
     def push(self, task_id: str, config_id: str = "hook") -> Push:
         return self.pushes[task_id, config_id]
+
+    def lose(self, task_id: str, config_id: str = "hook") -> None:
+        """Another host has removed the task and its webhook."""
+        del self.rows[task_id], self.pushes[task_id, config_id]
+
+    def make_due(self, task_id: str, config_id: str = "hook") -> None:
+        """The wait for its next try is over."""
+        self.pushes[task_id, config_id] = self.push(task_id, config_id)._replace(due=0)
 
 
 class SharedStore(Store):

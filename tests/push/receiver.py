@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-WAIT_S = 30.0
+from tests.waiting import PATIENCE_S
 
 
 class Call(NamedTuple):
@@ -61,14 +61,14 @@ class Receiver:
     def wait(self, count: int, path: str = "/hook") -> list[Call]:
         """Until there were so many calls."""
         with self.told:
-            self.told.wait_for(lambda: len(self.at(path)) >= count, WAIT_S)
+            self.told.wait_for(lambda: len(self.at(path)) >= count, PATIENCE_S)
         found = self.at(path)
         assert len(found) >= count, [call.said for call in found]
         return found
 
     def wait_said(self, last: str, path: str = "/hook") -> list[str]:
         with self.told:
-            self.told.wait_for(lambda: last in self.said(path), WAIT_S)
+            self.told.wait_for(lambda: last in self.said(path), PATIENCE_S)
         found = self.said(path)
         assert last in found, found
         return found
@@ -79,7 +79,7 @@ class Receiver:
             self.told.notify_all()
         held = self.held.get(call.path)
         if held is not None:
-            held.wait(WAIT_S)
+            held.wait(PATIENCE_S)
         return self.answers.get(call.path, 204)
 
 

@@ -15,11 +15,12 @@ import httpx
 import pytest
 
 from tests.doors.serving import AGENTS, healthy
-from tests.doors.wire import Door, Rest, eventually, metrics, sending
+from tests.doors.wire import Door, Rest, metrics, sending
+from tests.processes import FLEET, roost, running
 from tests.push.conftest import LOCAL
 from tests.push.receiver import Call, Receiver, receiving
 from tests.push.test_configs import CREATE, DELETE, LIST
-from tests.server import FLEET, roost, running
+from tests.waiting import eventually
 
 FAST = (*LOCAL, "--push-retry-s", "0.01", "--push-attempts", "2")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -15,8 +16,8 @@ from roost.engine.webhook import Undeliverable, delivery_id
 from roost.identity.seal import Seal, new_key
 from roost.protocol.codec import decoder
 from roost.protocol.types import StreamResponse, TaskState
-from tests.agents.talk import until
 from tests.push.fakes import RULES, URL, SharedStore, Store, Task, Webhooks, die, pushing, webhook
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -45,6 +46,12 @@ async def begun(store: Store, pusher: Pusher, *, cursor: int = 0) -> Task:
 
 async def at_rest(store: Store, task: Task, pusher: Pusher) -> None:
     await until(lambda: store.push(task.id).due is None and task.id not in pusher.held)
+
+
+async def has_looked(store: Store, pusher: Pusher) -> None:
+    """Wait until the pusher has looked for all that is due from beginning to end, and nothing is under way."""
+    looks = store.looks
+    await until(lambda: store.looks >= looks + 2 and not pusher.running)
 
 
 async def test_every_entry_is_sent_in_order_and_then_nothing_is_kept_in_memory(store, sender):
@@ -149,7 +156,7 @@ async def test_after_three_dead_letters_in_a_row_the_webhook_is_left_alone_until
         assert task.id not in pusher.held
         pusher.kick([task.id])
         await pusher.hold_task(task.id)
-        await asyncio.sleep(0.1)
+        await has_looked(store, pusher)
         assert len(sender.calls) == 9
         sender.answers[URL] = 200
         sender.calls.clear()
@@ -192,7 +199,7 @@ async def test_a_long_wait_is_for_whoever_is_there_who_counts_on(sender, monkeyp
         await until(lambda: store.push(task.id).attempts == 1)
         await until(lambda: (store.push(task.id).holder, first.held) == (None, {}))
         die(first)
-    store.pushes[task.id, "hook"] = store.push(task.id)._replace(due=0)  # the wait is over
+    store.make_due(task.id)
     async with pushing(store, sender, worker="w2") as second:
         await until(lambda: store.dead)
         assert store.dead[0].attempts == 3
@@ -200,14 +207,16 @@ async def test_a_long_wait_is_for_whoever_is_there_who_counts_on(sender, monkeyp
         assert second.stats.pushes["failed"] == 2
 
 
-async def test_a_short_wait_does_not_go_with_the_worker_that_waits(sender):
+async def test_a_short_wait_does_not_go_with_the_worker_that_waits(sender, monkeypatch):
+    monkeypatch.setattr(delivery, "KEEP_S", 3600.0)
     store = SharedStore()
     sender.answers[URL] = [500]
-    async with pushing(store, sender, RULES._replace(retry_s=1.0)) as first:
+    async with pushing(store, sender, RULES._replace(retry_s=600.0)) as first:
         task = await begun(store, first)
         await until(lambda: store.push(task.id).attempts == 1 and not first.running)
         die(first)
     store.workers_dead.add("w1")
+    store.make_due(task.id)
     async with pushing(store, sender, worker="w2"):
         await until(lambda: store.push(task.id).config.cursor == 1)
         assert store.push(task.id).holder == "w2"
@@ -227,7 +236,7 @@ async def test_what_was_delivered_and_written_down_is_not_sent_again_after_a_cra
         die(first)
     del sender.shut[URL]
     async with pushing(store, sender, worker="w2") as second:
-        await asyncio.sleep(0.1)
+        await has_looked(store, second)
         assert len(sender.calls) == 3, "its holder is alive"
         store.workers_dead.add("w1")
         await at_rest(store, task, second)
@@ -280,8 +289,7 @@ async def test_a_config_that_is_deleted_during_a_call_is_not_called_again(store,
         await until(lambda: sender.calls)
         await pusher.delete(task.id, "hook")
         sender.shut.pop(URL).set()
-        await until(lambda: not pusher.running)
-        await asyncio.sleep(0.1)
+        await has_looked(store, pusher)
         assert len(sender.calls) == 1
         assert (store.pushes, pusher.held) == ({}, {})
 
@@ -310,7 +318,8 @@ async def test_while_the_store_writes_nothing_nothing_is_sent_twice(store, sende
         await task.end()
         pusher.kick([task.id])
         await until(lambda: len(sender.calls) == 2)
-        await asyncio.sleep(0.1)
+        looks = store.looks
+        await until(lambda: store.refused and store.looks >= looks + 2)
         store.down = False
         await at_rest(store, task, pusher)
         assert sender.bodies() == task.bodies(1, 2)
@@ -379,8 +388,7 @@ async def test_a_direct_exchange_is_no_news_until_it_is_a_task(store, sender):
             await exchange.begin(config)
             pusher.hold_new(config)
         await until(lambda: not pusher.running)
-        direct.head = direct.head._replace(state=TaskState.COMPLETED)
-        store.rows[direct.id].head = direct.head
+        await direct.end()
         task.hidden = False
         await task.end()
         pusher.kick([direct.id, task.id])
@@ -454,6 +462,11 @@ async def test_with_another_key_a_config_waits_for_one_who_has_its_own(sender, m
         await until(lambda: store.push(task.id).config.cursor == 1)
 
 
+async def open_when(gate: asyncio.Event, holds: Callable[[], object]) -> None:
+    await until(holds)
+    gate.set()
+
+
 async def test_whoever_closes_leaves_what_is_left_to_others_at_once(sender):
     store = SharedStore()
     async with pushing(store, sender) as first:
@@ -461,7 +474,9 @@ async def test_whoever_closes_leaves_what_is_left_to_others_at_once(sender):
         sender.shut[URL] = asyncio.Event()
         await until(lambda: sender.calls)
         await task.end()
-        asyncio.get_running_loop().call_later(0.05, sender.shut.pop(URL).set)
+        gate = sender.shut.pop(URL)
+        opening = asyncio.create_task(open_when(gate, lambda: first.closing))
+    await opening
     assert sender.bodies() == task.bodies(1), "the call under way came to its end, and no other was begun"
     assert (store.push(task.id).holder, store.push(task.id).config.cursor) == (None, 1)
     async with pushing(store, sender, worker="w2") as second:
@@ -507,10 +522,11 @@ async def test_a_task_that_is_not_kept_any_more_is_forgotten(store, sender):
     async with pushing(store, sender) as pusher:
         task = await begun(store, pusher)
         await until(lambda: sender.calls and not pusher.running and not pusher.moves.task)
-        del store.rows[task.id], store.pushes[task.id, "hook"]
+        store.lose(task.id)
         pusher.kick([task.id])
         pusher.held[task.id]["hook"].settled = None
         await until(lambda: not pusher.held)
+        assert len(sender.calls) == 1
 
 
 async def test_no_secret_is_in_the_log(store, sender, caplog):
@@ -598,7 +614,7 @@ async def test_a_config_that_is_deleted_while_it_is_being_taken_over_is_not_call
         await pusher.delete(task.id, "hook")
         store.answers.set()
         await until(lambda: not store.unanswered and not pusher.unsure)
-        await asyncio.sleep(0.05)
+        await has_looked(store, pusher)
         assert (sender.calls, pusher.held, store.pushes) == ([], {}, {})
 
 
@@ -630,10 +646,11 @@ async def test_two_who_replace_a_config_at_the_same_time_leave_one_of_theirs(sto
         assert [url for url in urls if sender.bodies(url)] == urls[-1:]
 
 
-async def test_whoever_closes_gives_back_what_waits_for_its_next_try(sender):
+async def test_whoever_closes_gives_back_what_waits_for_its_next_try(sender, monkeypatch):
+    monkeypatch.setattr(delivery, "KEEP_S", 3600.0)
     store = SharedStore()
     sender.answers[URL] = 500
-    async with pushing(store, sender, RULES._replace(retry_s=2.0)) as pusher:
+    async with pushing(store, sender, RULES._replace(retry_s=600.0)) as pusher:
         task = await begun(store, pusher)
         await until(lambda: store.push(task.id).attempts == 1)
         await until(lambda: not pusher.running)
@@ -656,6 +673,7 @@ async def test_a_store_that_does_not_answer_does_not_hold_up_the_close(store, se
         await begun(store, pusher)
         await until(lambda: sender.calls)
         store.down = True
+    assert pusher.held == {}
 
 
 async def test_a_retry_while_a_call_is_under_way_waits_for_it(store, sender):

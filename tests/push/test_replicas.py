@@ -12,11 +12,12 @@ import pytest
 
 from roost.identity.seal import make_key
 from tests.doors.serving import AGENTS
-from tests.doors.wire import PATIENCE_S, Rest, eventually, sending
+from tests.doors.wire import Rest, sending
+from tests.processes import FLEET, Server, roost, running
 from tests.push.receiver import Receiver
 from tests.push.test_configs import CREATE, DELETE, LIST
 from tests.push.test_delivery import FAST, with_hook
-from tests.server import FLEET, Server, roost, running
+from tests.waiting import PATIENCE_S, eventually
 
 Start = Callable[..., AbstractContextManager[Server]]
 

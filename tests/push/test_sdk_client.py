@@ -13,9 +13,9 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from google.protobuf import json_format
 
-from tests.doors.wire import PATIENCE_S
+from tests.processes import Server
 from tests.push.receiver import Receiver
-from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])

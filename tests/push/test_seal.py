@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.identity.seal import KeyFileError, Seal, WrongKey, load_key, make_key, new_key
-from tests.server import roost
+from tests.processes import roost
 
 
 def test_what_is_sealed_can_be_opened() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server import Server, running
+from tests.processes import Server, running
 
 AGENTS = Path(__file__).parent / "agents.py"
 

@@ -10,7 +10,8 @@ import httpx
 import trustme
 
 from tests.replicas.conftest import Start
-from tests.replicas.test_replicas import PATIENCE_S, _children, until
+from tests.replicas.test_replicas import _children
+from tests.waiting import PATIENCE_S, eventually
 
 
 def test_workers_share_several_listeners_and_the_parent_removes_what_it_made(start: Start, tmp_path: Path) -> None:
@@ -22,10 +23,12 @@ def test_workers_share_several_listeners_and_the_parent_removes_what_it_made(sta
     args = ("--workers", "2", "--listen", f"127.0.0.1:0,unix:{path}", "--tls-cert", str(cert), "--tls-key", str(key))
     with start(*args) as host:
         assert host.url.startswith("https://127.0.0.1:")
-        pids = until(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
+        pids = eventually(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
-        until(lambda: len(found := _children(host.process.pid)) == 2 and not {*pids} & {*found}, "two other workers")
+        eventually(
+            lambda: len(found := _children(host.process.pid)) == 2 and not {*pids} & {*found}, "two other workers"
+        )
         assert host.send("counter", "3")["status"]["state"] == "TASK_STATE_COMPLETED"
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=PATIENCE_S) as client:
             assert client.get("http://localhost/healthz").status_code == 200

@@ -14,19 +14,11 @@ import pytest
 from tools.services import new_database, postgres
 
 from tests.doors.wire import metrics
+from tests.processes import ROOT, Server, environment, roost, roost_command, running
 from tests.replicas.conftest import AGENTS, Start
-from tests.server import ROOT, Server, environment, roost, roost_command, running
+from tests.waiting import PATIENCE_S, eventually
 
-PATIENCE_S = 30.0
 VERSION = {"A2A-Version": "1.0"}
-
-
-def until(holds: Any, what: str = "it") -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what} never came true"
-        time.sleep(0.02)
-    return found
 
 
 def get(host: Server, agent: str, task_id: str) -> dict[str, Any]:
@@ -76,7 +68,7 @@ class Following(threading.Thread):
 
 def subscribe(host: Server, agent: str, task_id: str, last: int | None = None) -> Following:
     following = Following(f"{host.url}/agents/{agent}/tasks/{task_id}:subscribe", last)
-    until(lambda: following.data, "the stream")
+    eventually(lambda: following.data, "the stream")
     return following
 
 
@@ -88,7 +80,7 @@ def log(tmp_path: Path) -> Path:
 def test_send_on_one_follow_on_another_cancel_on_a_third(three: list[Server], log: Path) -> None:
     a, b, c = three
     task = a.send("gated", "go", wait=False)
-    until(lambda: "step" in said(log, task["id"]))
+    eventually(lambda: "step" in said(log, task["id"]))
     following = subscribe(b, "gated", task["id"])
     canceled = httpx.post(f"{c.url}/agents/gated/tasks/{task['id']}:cancel", headers=VERSION, timeout=PATIENCE_S).json()
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
@@ -122,7 +114,9 @@ def test_an_answer_is_taken_by_any_host_and_a_repeat_of_it_by_another(three: lis
         "parts": [{"text": "Ada"}],
     }
     answers = [
-        httpx.post(f"{host.url}/agents/asker/message:send", headers=VERSION, json={"message": message}, timeout=30)
+        httpx.post(
+            f"{host.url}/agents/asker/message:send", headers=VERSION, json={"message": message}, timeout=PATIENCE_S
+        )
         for host in (b, c)
     ]
     assert [answer.headers.get("idempotent-replayed") for answer in answers] == [None, "true"]
@@ -146,7 +140,7 @@ def test_of_two_answers_at_the_same_time_one_is_taken_whoever_has_it(three: list
                 "parts": [{"text": name}],
             }
             answers[name] = httpx.post(
-                f"{host.url}/agents/asker/message:send", headers=VERSION, json={"message": message}, timeout=30
+                f"{host.url}/agents/asker/message:send", headers=VERSION, json={"message": message}, timeout=PATIENCE_S
             )
 
         threads = [
@@ -168,12 +162,12 @@ def test_the_task_of_a_killed_host_goes_on_elsewhere_and_its_reader_too(start: S
         task = a.send("gated", "go", wait=False)
         once = a.send("once", "go", wait=False)
         following = subscribe(a, "gated", task["id"])
-        until(lambda: following.ids[-1:] >= [3] or "one" in "".join(following.data), "the first word")
-        until(lambda: said(log, once["id"]))
+        eventually(lambda: following.ids[-1:] >= [3] or "one" in "".join(following.data), "the first word")
+        eventually(lambda: said(log, once["id"]))
         a.kill()
         following.join(PATIENCE_S)
         resumed = Following(f"{b.url}/agents/gated/tasks/{task['id']}:subscribe", last=following.ids[-1])
-        until(lambda: said(log, task["id"]).count("called") == 2, "the second call")
+        eventually(lambda: said(log, task["id"]).count("called") == 2, "the second call")
         (log / f"{task['id']}.go").touch()
         resumed.join(PATIENCE_S)
         assert "TASK_STATE_COMPLETED" in resumed.data[-1]
@@ -181,7 +175,7 @@ def test_the_task_of_a_killed_host_goes_on_elsewhere_and_its_reader_too(start: S
         assert ids == list(range(ids[0], ids[0] + len(ids)))
         assert text(get(b, "gated", task["id"])) == "one two"
         assert said(log, task["id"]).count("step") == 1, "what is on record is not done again"
-        until(lambda: state(b, "once", once["id"]) == "FAILED")
+        eventually(lambda: state(b, "once", once["id"]) == "FAILED")
         assert "cannot be called twice" in str(get(b, "once", once["id"])["status"]["message"])
         with httpx.Client() as http:
             series = metrics(http, b.url)
@@ -192,13 +186,13 @@ def test_a_host_that_is_told_to_stop_hands_over_within_moments(start: Start, log
     with start() as a, start() as b:
         task = a.send("gated", "go", wait=False)
         following = subscribe(a, "gated", task["id"])
-        until(lambda: "step" in said(log, task["id"]))
+        eventually(lambda: "step" in said(log, task["id"]))
         a.stop()
         following.join(PATIENCE_S)
         assert "TASK_STATE_COMPLETED" not in following.data[-1], "the stream ended cleanly, and can be resumed"
-        until(lambda: said(log, task["id"]).count("called") == 2, "the second call")
+        eventually(lambda: said(log, task["id"]).count("called") == 2, "the second call")
         (log / f"{task['id']}.go").touch()
-        until(lambda: state(b, "gated", task["id"]) == "COMPLETED")
+        eventually(lambda: state(b, "gated", task["id"]) == "COMPLETED")
         with httpx.Client() as http:
             series = metrics(http, b.url)
         assert series["roost_recoveries_total", frozenset({("reason", "handed over")})] == 1
@@ -216,7 +210,7 @@ def test_a_rolling_restart_under_load_loses_and_repeats_nothing(start: Start) ->
         while not stop.is_set():
             sent += 1
             message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": "20"}]}
-            for attempt in range(200):
+            for attempt in range(2000):
                 host = hosts[(number + attempt) % len(hosts)]
                 try:
                     answer = httpx.post(
@@ -249,14 +243,14 @@ def test_a_rolling_restart_under_load_loses_and_repeats_nothing(start: Start) ->
         try:
             for index in range(3):
                 before = len(texts)
-                until(lambda before=before: len(texts) > before + 5, "load")
+                eventually(lambda before=before: len(texts) > before + 5, "load")
                 old = hosts[index]
                 old.stop()
                 replacement = start(port=old.port)
                 hosts[index] = replacement.__enter__()
                 replacements.append(replacement)
             before = len(texts)
-            until(lambda: len(texts) > before + 5, "load")
+            eventually(lambda: len(texts) > before + 5, "load")
         finally:
             stop.set()
             for thread in clients:
@@ -286,14 +280,14 @@ def test_postgresql_that_goes_and_comes_back_costs_time_and_nothing_else(tmp_pat
             task = host.send("counter", "400", wait=False)
             following = subscribe(host, "counter", task["id"])
             server.kill()
-            ready = until(lambda: _not_ready(host), "the truth about the store")
+            ready = eventually(lambda: _not_ready(host), "the truth about the store")
             assert ready["status"] == "not ready"
             refused = httpx.post(f"{host.url}/agents/counter/message:send", headers=VERSION, json=_message())
             assert refused.status_code == 503
             assert refused.headers["retry-after"]
             server.start()
-            until(lambda: httpx.get(f"{host.url}/readyz", timeout=30).status_code == 200, "readiness")
-            until(lambda: state(host, "counter", task["id"]) == "COMPLETED")
+            eventually(lambda: httpx.get(f"{host.url}/readyz", timeout=PATIENCE_S).status_code == 200, "readiness")
+            eventually(lambda: state(host, "counter", task["id"]) == "COMPLETED")
             assert text(get(host, "counter", task["id"])) == "".join(f"{number}," for number in range(400))
             following.join(PATIENCE_S)
             assert following.ids == list(range(following.ids[0], following.ids[0] + len(following.ids)))
@@ -316,7 +310,7 @@ def test_a_database_that_is_not_there_is_named_without_its_password(key: Path) -
         ),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env=environment({"AGENT_LOG": str(key.parent)}),
         check=False,
     )
@@ -329,10 +323,10 @@ def test_a_database_that_is_not_there_is_named_without_its_password(key: Path) -
 def test_several_workers_share_one_port_and_one_that_dies_is_replaced(start: Start) -> None:
     with start("--workers", "2") as host:
         assert "2 workers" in host.stderr
-        pids = until(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
+        pids = eventually(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
         assert host.send("counter", "3")["status"]["state"] == "TASK_STATE_COMPLETED"
         subprocess.run(["kill", "-9", str(pids[0])], check=True)
-        until(lambda: len(found := _children(host.process.pid)) == 2 and pids[0] not in found, "another worker")
+        eventually(lambda: len(found := _children(host.process.pid)) == 2 and pids[0] not in found, "another worker")
         assert "is started again" in host.stderr
         assert host.send("counter", "3")["status"]["state"] == "TASK_STATE_COMPLETED"
         host.process.terminate()
@@ -342,21 +336,21 @@ def test_several_workers_share_one_port_and_one_that_dies_is_replaced(start: Sta
 
 def test_a_worker_that_ends_with_an_error_after_it_has_served_is_started_again(start: Start) -> None:
     with start("--workers", "2") as host:
-        pids = until(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
-        until(lambda: host.send("counter", "1"), "an answer")
+        pids = eventually(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
+        eventually(lambda: host.send("counter", "1"), "an answer")
         message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": "1"}]}
         with pytest.raises(httpx.TransportError):
             httpx.post(f"{host.url}/agents/quitter/message:send", headers=VERSION, json={"message": message})
-        until(lambda: len(found := _children(host.process.pid)) == 2 and found != pids, "another worker")
+        eventually(lambda: len(found := _children(host.process.pid)) == 2 and found != pids, "another worker")
         assert "is started again" in host.stderr
 
 
 def test_workers_end_when_their_parent_is_killed(start: Start) -> None:
     with start("--workers", "2") as host:
-        pids = until(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
-        until(lambda: host.send("counter", "1"), "an answer")
+        pids = eventually(lambda: len(found := _children(host.process.pid)) == 2 and found, "two workers")
+        eventually(lambda: host.send("counter", "1"), "an answer")
         host.kill()
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of the workers")
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of the workers")
 
 
 def _children(pid: int) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server import FLEET, Server, roost, running
+from tests.processes import FLEET, Server, roost, running
+from tests.waiting import eventually
 
 VERSION = {"A2A-Version": "1.0"}
 
@@ -134,10 +134,7 @@ def test_retention_deletes_by_itself_and_the_banner_says_when(tmp_path: Path) ->
     with running(FLEET, data=tmp_path / "data", args=("--retention-tasks", "1")) as host:
         assert "Tasks are kept: 30 days after their end, at most the newest 1 of each agent" in host.stderr
         tasks = [host.send("hello", str(number))["id"] for number in range(3)]
-        deadline = time.monotonic() + 30
-        while tasks_of(host) != [tasks[-1]]:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        eventually(lambda: tasks_of(host) == [tasks[-1]])
 
 
 # Stores that cannot be used

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tools.services import Postgres, execute, new_database, run_aside
 
 from roost.engine.ports import Store
 from roost.stores.memory import MemoryStore
@@ -23,6 +23,39 @@ STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Store]] = {
     "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("database")),
 }
 """A store joins the suite by a line here. A server is started only if a test asks for it."""
+
+
+EMPTY = """
+DO $$ DECLARE kept text; filled boolean; BEGIN
+    FOR kept IN SELECT tablename FROM pg_tables WHERE schemaname = 'roost' LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM roost.%I)', kept) INTO filled;
+        IF filled THEN EXECUTE format('TRUNCATE roost.%I RESTART IDENTITY CASCADE', kept); END IF;
+    END LOOP;
+    INSERT INTO roost.meta SELECT * FROM public.meta;
+END $$
+"""
+
+
+@pytest.fixture(scope="session")
+def reused_database(postgres_server: Postgres) -> str:
+    """A database with Roost's tables; public.meta has what is in them from the beginning."""
+    url = new_database(postgres_server.url)
+
+    async def make() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        await store.close()
+
+    run_aside(make())
+    execute(url, "CREATE TABLE public.meta AS TABLE roost.meta")
+    return url
+
+
+@pytest.fixture
+def emptied_database(reused_database: str) -> str:
+    """As a store finds it that was here before and kept nothing: to make the tables takes longer than most tests."""
+    execute(reused_database, EMPTY)
+    return reused_database
 
 
 @pytest.fixture(params=STORES)
@@ -47,10 +80,3 @@ async def open_store(database: str) -> AsyncIterator[Open]:
     yield open_one
     for store in opened:
         await store.close()
-
-
-async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Wait for a condition; a test that waits for ever is ended by the limit."""
-    async with asyncio.timeout(30):
-        while not await holds():
-            await asyncio.sleep(0.02)

@@ -25,7 +25,7 @@ from roost.engine.recovery import restore
 from roost.engine.views import task_bytes
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
-from tests.server import FLEET, running
+from tests.processes import FLEET, running
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADERS = {"A2A-Version": "1.0"}

@@ -19,6 +19,7 @@ from roost.stores.sqlite import SQLiteStore, StoreInUse
 from roost.stores.sqlite_backup import BackupError, backup_sqlite, restore_sqlite
 from roost.stores.sqlite_process import WriterProcess
 from roost.stores.sqlite_schema import NewerSchema
+from tests.waiting import until
 
 from .conftest import Open
 from .making import SCOPE, addition, audited, config, creation, entry, head, key, reservation, token
@@ -114,8 +115,7 @@ async def test_a_backup_taken_while_a_host_writes_is_the_journal_of_one_moment(
     for number in range(3):
         before = chains.rounds
         await asyncio.to_thread(backup_sqlite, tmp_path / "data", tmp_path / f"backup {number}")
-        while chains.rounds == before:  # it goes on meanwhile, and after
-            await asyncio.sleep(0.001)
+        await until(lambda before=before: chains.rounds > before)  # it goes on meanwhile, and after
         restore_sqlite(tmp_path / f"backup {number}", tmp_path / f"restored {number}")
         restored = SQLiteStore(tmp_path / f"restored {number}")
         lengths = {await whole(restored, name) for name in chains.last}

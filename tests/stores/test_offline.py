@@ -14,8 +14,8 @@ from roost.engine.ports import AdminStore, Store
 from roost.stores.sqlite import OfflineStore, SQLiteStore
 from roost.stores.sqlite_calls import WriterThread
 from roost.stores.sqlite_process import WriterProcess
+from tests.waiting import until
 
-from .conftest import until
 from .making import Mirror, audited, creation, ended, key, token
 
 UNTIL = 9000

@@ -38,8 +38,9 @@ from roost.stores.postgres_reads import READ_OWNED
 from roost.stores.postgres_rows import from_text, to_text
 from roost.stores.postgres_schema import VERSION
 from roost.stores.sqlite_schema import NewerSchema
+from tests.waiting import until
 
-from .conftest import Open, until
+from .conftest import Open
 from .making import (
     SCOPE,
     Mirror,
@@ -149,6 +150,7 @@ async def test_a_user_who_may_not_create_anything_can_use_what_is_there(store: P
         clerk = PostgresStore(database.replace("//roost@", "//clerk@"))
         await clerk.open()
         await commit(clerk, creation("t"))
+        assert await clerk.read_task("t") is not None
         await clerk.close()
         await look.execute("DROP OWNED BY clerk; DROP ROLE clerk")
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import WriterProcess
 from tests.stores.making import creation
+from tests.waiting import until
 
 async def main():
     store = SQLiteStore(Path(sys.argv[1]), WriterProcess)
@@ -80,9 +81,7 @@ async def test_the_writer_ends_with_a_host_that_is_killed_and_then_the_folder_is
         host.kill()
     next_host = SQLiteStore(tmp_path, WriterProcess)
     assert await next_host.read_task("kept") is not None
-    async with asyncio.timeout(10):
-        while _alive(writer):
-            await asyncio.sleep(0.01)
+    await until(lambda: not _alive(writer))
     await next_host.close()
 
 

@@ -68,6 +68,7 @@ async def test_the_folder_is_free_again_when_its_process_is_gone(tmp_path: Path)
     subprocess.run([sys.executable, "-c", f"{OPEN}; import os; os._exit(9)", str(tmp_path)], check=False)
     store = SQLiteStore(tmp_path)
     await store.probe()
+    assert await store.commit([creation("t")]) == [None]
     await store.close()
 
 

@@ -13,8 +13,7 @@ from roost.engine.ids import new_id
 from roost.stores import wakes
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.wakes import NatsWakes, PostgresWakes
-
-from .conftest import until
+from tests.waiting import until
 
 Bus = PostgresWakes | NatsWakes
 

@@ -16,13 +16,12 @@ import httpx
 import pytest
 import uvloop
 
-from roost.cli.errors import CommandFailed
 from roost.identity.peers import Peer, local_user
-from roost.server.sockets import TCP, Unix, addresses, open_listeners, places
+from roost.server.sockets import TCP, CannotServe, Unix, addresses, open_listeners, places
 from roost.settings import Settings
-from tests.inprocess import connected, serving
-from tests.server import FLEET, environment, roost, running
-from tests.test_cli_serve import refusal
+from tests.cli.test_serve import refusal
+from tests.processes import FLEET, environment, roost, running
+from tests.server.inprocess import connected, serving
 
 HELLO = FLEET / "hello.py"
 
@@ -37,7 +36,7 @@ def settings(listen: str, **others: str) -> Settings:
 
 
 def failure(listen: str, **others: str) -> str:
-    with pytest.raises(CommandFailed) as raised:
+    with pytest.raises(CannotServe) as raised:
         open_listeners(settings(listen, **others))
     return str(raised.value)
 

@@ -15,7 +15,7 @@ import pytest
 from roost.cli.client import HostClient
 from roost.cli.errors import CommandFailed
 from roost.cli.find import default_agent
-from tests.server import FLEET, Server, roost, running
+from tests.processes import FLEET, Server, roost, running
 
 TOKEN = "s3cr3t-token"
 

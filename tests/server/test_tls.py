@@ -21,15 +21,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from roost.cli.errors import CommandFailed
 from roost.doors.counters import REFUSED
 from roost.identity.peers import NamesNobody, certified
 from roost.server.http import _peer
+from roost.server.sockets import CannotServe
 from roost.server.tls import LOOK_S, TLS, open_tls
 from roost.settings import Settings
-from tests.inprocess import PATIENCE_S, Client, Running, connected, serving, until
-from tests.server import FLEET, roost, running
-from tests.test_cli_serve import refusal
+from tests.cli.test_serve import refusal
+from tests.processes import FLEET, roost, running
+from tests.server.inprocess import Client, Running, connected, serving
+from tests.waiting import PATIENCE_S, until
 
 SPIFFE = x509.UniformResourceIdentifier("spiffe://example.org/billing")
 DNS = x509.DNSName("client.example.org")
@@ -219,9 +220,12 @@ async def test_a_handshake_has_its_time(files, ca):
 
 
 async def test_a_slow_head_is_answered_408_on_tls_too(files, ca):
-    async with serving(tls=files.tls(), head_s=0.5) as server, connected(server, trusting(ca)) as client:
+    async with serving(tls=files.tls()) as server, connected(server, trusting(ca)) as client:
         client.write(b"GET / HT")
+        await server.until_received(len(b"GET / HT"))
+        server.pass_time()
         assert (await client.answer()).status == 408
+        server.pass_time()
         assert await client.closed()
 
 
@@ -239,6 +243,7 @@ async def test_a_connection_too_many_is_answered_503_on_tls_too(files, ca):
         assert (await first.get("/1")).status == 200
         async with connected(server, trusting(ca)) as second:
             assert (await second.answer()).status == 503
+            server.pass_time()
             assert await second.closed()
         assert (await first.get("/1")).status == 200
 
@@ -315,7 +320,7 @@ async def test_broken_new_files_are_told_once_and_the_old_ones_stay(files, ca, c
         for _ in range(3):
             look_later(server.tls)
         assert await served_serial(server, ca) == first
-        (said,) = [record.getMessage() for record in caplog.records if record.name == "roost.cli"]
+        (said,) = [record.getMessage() for record in caplog.records if record.name == "roost.server"]
         assert str(files.key) in said
         files.key.unlink()
         look_later(server.tls)
@@ -346,7 +351,7 @@ async def test_a_ca_that_is_taken_out_of_its_file_is_out(files, ca):
 
 def failure(files: Files, **changes: str) -> str:
     given = {"tls_cert": str(files.cert), "tls_key": str(files.key), "client_ca": str(files.client_ca)}
-    with pytest.raises(CommandFailed) as raised:
+    with pytest.raises(CannotServe) as raised:
         open_tls(Settings(**(given | changes)))
     return str(raised.value)
 

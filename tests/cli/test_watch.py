@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server import FLEET, Server, begun, finish, roost, running
+from tests.processes import FLEET, Server, begun, finish, roost, running
 
 
 @pytest.fixture(scope="module")

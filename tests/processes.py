@@ -2,6 +2,9 @@
 
 with running(FLEET, data=tmp_path / "data") as server:
     roost("send", "hello", "you", url=server.url)
+
+A process is forked from one that has imported everything (see `forkserver`). With `fresh` it is a new interpreter,
+for what happens before the command begins: how it is installed, started and preloaded.
 """
 
 from __future__ import annotations
@@ -15,28 +18,32 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import httpx
 
+from tests.forkserver import ForkedProcess, ForkServer
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[1]
 FLEET = ROOT / "examples" / "fleet"
 
-START_S = 30.0
-STOP_S = 15.0
-COMMAND_S = 30.0
 
 SERVES = "Roost serves"
 _BANNER = re.compile(rf"{SERVES} \d+ agents? at (http\S+)/agents/")
 _MAIN = "from roost.cli.main import main; main()"
 _MEASURED = f"import coverage; coverage.process_startup(); {_MAIN}"
 
+Process = subprocess.Popen[str] | ForkedProcess
+
 
 class Server:
     """A host that has said that it serves. `url` is its base, without a slash at the end."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
         self.url = ""
         self._lines: list[str] = []
@@ -67,7 +74,7 @@ class Server:
             f"{self.url}/agents/{agent}/message:send",
             json={"message": message, "configuration": {"returnImmediately": not wait}},
             headers={"A2A-Version": "1.0"},
-            timeout=COMMAND_S,
+            timeout=PATIENCE_S,
             verify=False,  # loading certificates takes longer than the request
         )
         sent: dict[str, Any] = answer.raise_for_status().json()["task"]
@@ -76,7 +83,7 @@ class Server:
     def wait_said(self, text: str, times: int = 1) -> None:
         """Wait until it has said so on stderr."""
         with self._told:
-            self._told.wait_for(lambda: self._ended or self.stderr.count(text) >= times, START_S)
+            self._told.wait_for(lambda: self._ended or self.stderr.count(text) >= times, PATIENCE_S)
         assert self.stderr.count(text) >= times, f"the host did not say {text!r}; it said:\n{self.stderr}"
 
     def kill(self) -> None:
@@ -90,8 +97,8 @@ class Server:
         return self._gone()
 
     def _gone(self) -> int:
-        code = self.process.wait(STOP_S)
-        self._reader.join(STOP_S)
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         return code
 
     def _read(self) -> None:
@@ -120,22 +127,15 @@ def running(
     args: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
+    fresh: bool = False,
 ) -> Iterator[Server]:
     """Serve the sources until the block ends, however it ends. Without `data` or `store` nothing is kept on disk.
 
     Start again with the same `data` and `port=server.port` for a host that comes back after a crash.
     """
     place = store or (("--memory",) if data is None else ("--data", str(data)))
-    command = roost_command("serve", *map(str, sources), "--port", str(port), *place, *args)
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(env),
-        cwd=cwd,
-        start_new_session=True,
-    )
+    words = ("serve", *map(str, sources), "--port", str(port), *place, *args)
+    process = _start(*words, env=env, cwd=cwd, fresh=fresh, stderr=subprocess.PIPE, start_new_session=True)
     server = Server(process)
     try:
         server.wait_said(SERVES)
@@ -147,7 +147,7 @@ def running(
         server.kill()
 
 
-def _kill_all(process: subprocess.Popen[str]) -> None:
+def _kill_all(process: Process) -> None:
     """The host and what it started: they share its process group."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -160,37 +160,35 @@ def roost(
     url: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
-    timeout: float = COMMAND_S,
+    fresh: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, with no terminal and nothing on stdin."""
     given = {**(env or {}), **({"ROOST_URL": url} if url else {})}
-    return subprocess.run(
-        roost_command(*map(str, words)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment(given),
-        cwd=cwd,
-        timeout=timeout,
-        check=False,
-    )
+    command = tuple(map(str, words))
+    with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+        process = _start(*command, env=given, cwd=cwd, fresh=fresh, stdout=stdout.fileno(), stderr=stderr.fileno())
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess(command, code, stdout.read(), stderr.read())
 
 
 @contextmanager
 def begun(
-    *words: str, url: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
-) -> Iterator[subprocess.Popen[str]]:
+    *words: str,
+    url: str,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    fresh: bool = False,
+) -> Iterator[Process]:
     """A command that goes on while the test does things; killed at the end of the block, or if it takes too long."""
-    with subprocess.Popen(
-        roost_command(*words),
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        env=environment({"ROOST_URL": url}),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job inherits "ignore"
-    ) as process:
-        watchdog = threading.Timer(COMMAND_S, process.kill)
+    streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+    with _start(*words, env={"ROOST_URL": url}, fresh=fresh, **streams) as process:
+        watchdog = threading.Timer(PATIENCE_S, process.kill)
         watchdog.start()
         try:
             yield process
@@ -199,7 +197,38 @@ def begun(
             process.kill()
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+def _start(
+    *words: str,
+    env: Mapping[str, str] | None,
+    cwd: Path = ROOT,
+    fresh: bool,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    start_new_session: bool = False,
+) -> Process:
+    streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+    if not fresh:
+        return _fork_server().start(
+            words, env=environment(env), cwd=cwd, start_new_session=start_new_session, **streams
+        )
+    return subprocess.Popen(
+        roost_command(*words),
+        text=True,
+        env=environment(env),
+        cwd=cwd,
+        start_new_session=start_new_session,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job inherits "ignore"
+        **streams,
+    )
+
+
+@cache
+def _fork_server() -> ForkServer:
+    return ForkServer(ROOT, environment())
+
+
+def finish(process: Process) -> tuple[str, str]:
     """What is left on stdout and stderr. `communicate` would lose what `readline` has read ahead."""
     assert process.stdout is not None
     assert process.stderr is not None

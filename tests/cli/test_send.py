@@ -20,7 +20,8 @@ import pytest
 
 from roost.cli.errors import CommandFailed
 from roost.cli.send import send
-from tests.server import COMMAND_S, FLEET, Server, begun, finish, roost, running
+from tests.processes import FLEET, Server, begun, finish, roost, running
+from tests.waiting import PATIENCE_S
 
 CAST = '''
 from roost import Agent, Artifact, Part
@@ -292,7 +293,7 @@ def read_to_end(master: int) -> str:
 
 
 def read_piece(master: int) -> str:
-    ready, _, _ = select.select([master], [], [], COMMAND_S)
+    ready, _, _ = select.select([master], [], [], PATIENCE_S)
     assert ready, "nothing was shown for too long"
     try:
         return os.read(master, 65536).decode()

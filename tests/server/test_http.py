@@ -15,8 +15,9 @@ from roost.doors.counters import REFUSED
 from roost.identity.peers import Peer
 from roost.server.http import Corked
 from roost.server.sockets import Listeners
-from tests.inprocess import LARGE, PATIENCE_S, connected, serving, until, until_cut
-from tests.server import FLEET, running
+from tests.processes import FLEET, running
+from tests.server.inprocess import LARGE, connected, serving, until_cut
+from tests.waiting import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -92,13 +93,14 @@ def check_error(answer, status, grpc, reason):
 
 
 async def test_a_head_that_drips_beyond_its_time_is_answered_408(refused):
-    async with serving(head_s=0.5) as server, connected(server) as client:
-        client.write(b"GET / HTTP/1.1\r\nX-Slow: ")
-        answer = asyncio.create_task(client.answer())
-        while not answer.done():
+    async with serving() as server, connected(server) as client:
+        head = b"GET / HTTP/1.1\r\nX-Slow: "
+        client.write(head)
+        for drops in range(10):
+            await server.until_received(len(head) + drops)
+            server.pass_time(PATIENCE_S / 10)
             client.write(b"a")
-            await asyncio.wait([answer], timeout=0.05)
-        check_error(answer.result(), 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT")
+        check_error(await client.answer(), 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT")
         assert await client.closed()
         assert server.app.scopes == []
         assert refused() == {"head_time": 1}
@@ -114,21 +116,25 @@ async def test_a_head_in_many_pieces_within_its_time_is_served(refused):
 
 
 async def test_a_second_head_has_its_own_time():
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         assert (await client.get("/first")).status == 200
         client.write(b"GET /second HT")
+        await server.until_received(len(b"GET /second HT"))
+        server.pass_time()
         check_error(await client.answer(), 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT")
         assert await client.closed()
 
 
 async def test_a_client_that_never_says_a_word_is_left_without_one(refused):
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
+        await until(lambda: server.watch.connections)
+        server.pass_time()
         assert await client.closed()
         assert refused() == {"head_time": 1}
 
 
 async def test_a_kept_connection_between_requests_is_not_cut_and_an_empty_line_there_is_no_head():
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         assert (await client.get("/one")).status == 200
         client.write(b"\r\n")
         await until_cut(server)
@@ -148,8 +154,10 @@ async def test_empty_lines_do_not_keep_a_connection_from_its_keep_alive_timeout(
 
 
 async def test_a_body_that_stops_is_answered_408_and_its_app_is_told(refused):
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         client.write(request("/", "Content-Length: 100", body=b"some"))
+        await until(lambda: server.app.read == len(b"some"))
+        server.pass_time()
         check_error(await client.answer(), 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT")
         assert await client.closed()
         await asyncio.wait_for(server.app.gone.wait(), PATIENCE_S)
@@ -157,21 +165,19 @@ async def test_a_body_that_stops_is_answered_408_and_its_app_is_told(refused):
 
 
 async def test_a_body_that_goes_on_may_take_longer_than_a_head():
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         client.write(request("/slow", "Transfer-Encoding: chunked"))
-        cut = asyncio.create_task(until_cut(server))
-        pieces = 0
-        while not cut.done():
+        for pieces in range(1, 21):
             client.write(b"1\r\nx\r\n")
-            pieces += 1
-            await asyncio.wait([cut], timeout=0.05)
+            await until(lambda pieces=pieces: server.app.read == pieces)
+            server.pass_time(PATIENCE_S / 10)
         client.write(b"0\r\n\r\n")
-        assert (await client.answer()).json == {"path": "/slow", "bytes": pieces}
+        assert (await client.answer()).json == {"path": "/slow", "bytes": 20}
 
 
 async def test_a_client_that_waits_for_us_to_read_is_not_cut():
     body = b"x" * 4_000_000
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         server.app.gate.clear()
         client.write(request("/big", f"Content-Length: {len(body)}", body=body))
         await until_cut(server)
@@ -180,12 +186,13 @@ async def test_a_client_that_waits_for_us_to_read_is_not_cut():
 
 
 async def test_half_a_request_behind_a_long_answer_does_not_cut_that_answer():
-    async with serving(head_s=0.5) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         server.app.gate.clear()
         client.write(request("/long", "Content-Length: 0") + b"GET /half")
         await until_cut(server)
         server.app.gate.set()
         assert (await client.answer()).json["path"] == "/long"
+        server.pass_time()
         check_error(await client.answer(), 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT")
 
 
@@ -369,20 +376,24 @@ async def test_a_body_that_breaks_before_its_client_was_told_to_go_on_leaves_no_
 
 
 async def test_an_answer_that_is_not_read_is_not_kept_for_ever(refused):
-    async with serving(write_s=1.0) as server, connected(server) as client:
+    async with serving() as server, connected(server) as client:
         client.writer.transport.pause_reading()
         client.write(request("/large", "Content-Length: 0"))
-        await until(lambda: refused() == {"write_time": 1})
+        await until(lambda: any(there.transport.get_write_buffer_size() for there in server.watch.connections))
+        server.pass_time()
+        assert refused() == {"write_time": 1}
         await until(lambda: not server.server_state.connections)
 
 
 async def test_an_answer_that_is_read_slowly_comes_whole(refused):
-    async with serving(write_s=3.0) as server, connected(server) as client:
+    """Each piece in much less than the time for all, and the whole in much more."""
+    async with serving() as server, connected(server) as client:
         client.write(request("/large", "Content-Length: 0", "Connection: close"))
         read = 0
         while piece := await client.reader.read(1024 * 1024):
             read += len(piece)
-            await asyncio.sleep(0.1)
+            server.pass_time(PATIENCE_S / 10)
+    assert server.clock.passed_s > PATIENCE_S
     assert read > LARGE
     assert refused() == {}
 
@@ -422,11 +433,9 @@ async def test_a_refused_client_that_does_not_leave_is_left():
     async with serving(max_connections=1) as server, connected(server) as first, connected(server) as second:
         assert (await first.get("/1")).status == 200
         assert (await second.answer()).status == 503
-        left = asyncio.create_task(until(lambda: not server.watch.leaving))
-        while not left.done():
-            second.write(b"more and ")
-            await asyncio.wait([left], timeout=0.01)
-        left.result()
+        second.write(b"more and more")
+        server.pass_time()
+        await until(lambda: not server.watch.leaving)
         assert (await first.get("/1")).status == 200
 
 
@@ -454,13 +463,13 @@ async def test_a_user_on_a_unix_socket_is_known_in_every_request(tmp_path):
 
 
 def test_the_settings_of_a_host_are_its_limits():
-    limits = ("--head-s", "0.5", "--max-headers", "20", "--max-head-bytes", "2048", "--max-connections", "2")
+    limits = ("--head-s", "1", "--max-headers", "20", "--max-head-bytes", "2048", "--max-connections", "2")
     with running(FLEET / "hello.py", args=limits) as server, ExitStack() as stack:
 
         def answered(sent):
             with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as client:
                 client.sendall(sent)
-                return int(client.makefile("rb").read().split()[1])
+                return int(client.makefile("rb").readline().split()[1])
 
         assert answered(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") == 200
         assert answered(b"GET / HTTP/1.1\r\n") == 408

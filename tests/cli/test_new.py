@@ -12,7 +12,7 @@ import pytest
 from roost.cli.errors import CommandFailed
 from roost.cli.new import TemplateKind, new
 from roost.settings import DOCS
-from tests.server import ROOT, roost, running
+from tests.processes import ROOT, roost, running
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """The server of `roost serve` in this process, around an app that tells what it was asked.
 
-async with serving(head_s=0.5) as server:
+async with serving() as server:
     async with connected(server) as client:
         client.write(b"GET / HTTP/1.1\\r\\n\\r\\n")
         (await client.answer()).status
+
+The limits are so generous that no test meets one by being slow; `pass_time` tells the server that time has passed.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 from roost.server.http import ConnectionLimits
 from roost.server.server import Server
 from roost.server.sockets import Listeners
 from roost.server.tls import TLS
+from tests.waiting import PATIENCE_S, until
 
-PATIENCE_S = 30.0
 LARGE = 32 * 1024 * 1024
 """Bytes of the answer to /large: more than any buffer of a socket takes."""
 GENEROUS = ConnectionLimits(
@@ -36,6 +40,8 @@ class App:
         self.scopes: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.read = 0
+        """Bytes of the last body, as far as it was read."""
         self.gone = asyncio.Event()
         """A client left, or was sent away, before its body was read."""
 
@@ -54,6 +60,7 @@ class App:
                 self.gone.set()
                 return
             size, more = size + len(message["body"]), message["more_body"]
+            self.read = size
         body = json.dumps({"path": scope["path"], "bytes": size}).encode()
         if scope["path"] == "/large":
             body = bytes(LARGE)
@@ -62,8 +69,29 @@ class App:
         await send({"type": "http.response.body", "body": body})
 
 
+class Clock:
+    """Stands in for the module `time` where the server looks at its connections."""
+
+    passed_s = 0.0
+    """Seconds that the server was told have passed, beside those that have."""
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.passed_s
+
+
 class Running(Server):
     app: App
+    clock: Clock
+
+    def pass_time(self, seconds: float = PATIENCE_S) -> None:
+        """Look at every connection as it is, and once more as the server would so much later."""
+        self.watch.sweep(self.clock.monotonic())
+        self.clock.passed_s += seconds
+        self.watch.sweep(self.clock.monotonic())
+
+    async def until_received(self, size: int) -> None:
+        """Wait until so many bytes have come of the head or the body that it waits for."""
+        await until(lambda: sum(connection.arrived for connection in self.watch.connections) >= size)
 
     @property
     def address(self) -> Any:
@@ -77,18 +105,18 @@ async def serving(
     app = App()
     listeners = listeners or Listeners([socket.create_server(("127.0.0.1", 0))])
     server = Running(app, listeners, GENEROUS._replace(**limits), tls)
-    server.app = app
-    task = asyncio.create_task(server.serve())
-    while not server.started:
+    server.app, server.clock = app, Clock()
+    with patch("roost.server.server.time", server.clock):
+        task = asyncio.create_task(server.serve())
+        await until(lambda: server.started or task.done())
         assert not task.done(), task.result()
-        await asyncio.sleep(0.01)
-    try:
-        yield server
-    finally:
-        app.gate.set()
-        server.should_exit = True
-        await task
-        listeners.close()
+        try:
+            yield server
+        finally:
+            app.gate.set()
+            server.should_exit = True
+            await task
+            listeners.close()
 
 
 class Answer:
@@ -148,13 +176,10 @@ async def connected(server: Running, tls: ssl.SSLContext | None = None) -> Async
         writer.transport.abort()
 
 
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 async def until_cut(server: Running) -> None:
-    """Wait until a client that says nothing has been sent away: longer than `head_s`."""
+    """Let so much time pass that a client that says nothing is sent away: as long as a head may take."""
+    known = len(server.watch.connections)
     async with connected(server) as silent:
+        await until(lambda: len(server.watch.connections) > known)
+        server.pass_time()
         assert await silent.closed()

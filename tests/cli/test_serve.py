@@ -7,7 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.server import FLEET, SERVES, roost, running
+from tests.processes import FLEET, SERVES, roost, running
 
 AGENT = 'from roost import Agent\nagent = Agent("one")\n@agent.on_message\nasync def one(task): return "one"\n'
 
