@@ -32,7 +32,7 @@ class JavaScript:
         self.process = process
 
     def ask(self, card: dict[str, Any], keys: Sequence[dict[str, Any]] = (), *, parsed: bool = False) -> Opinion:
-        """`parsed`: what the SDK's own client hands to the verifier."""
+        """Verify a card; `parsed` as the SDK's own client passes it to the verifier."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         question = {"card": json.dumps(card), "keys": list(keys), "parsed": parsed}
@@ -56,7 +56,7 @@ def javascript() -> Iterator[JavaScript]:
 
 
 def installed() -> Path:
-    """The folder that has the pinned packages; filled only if no run before has done it."""
+    """Return the folder with the pinned packages, which the first run installs."""
     pins = b"".join((SOURCE / name).read_bytes() for name in PINNED)
     place = CACHE / hashlib.sha256(pins).hexdigest()[:16]
     if place.exists():

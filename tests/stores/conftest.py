@@ -1,4 +1,4 @@
-"""Every store, and stores on the database of the test."""
+"""Fixtures: every store, and further stores on the database of a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Store]] = {
     "sqlite in a process": lambda request, folder: SQLiteStore(folder, WriterProcess),
     "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("database")),
 }
-"""A store joins the suite by a line here. A server is started only if a test asks for it."""
+"""A new store joins the suite with a line here. A server is started only if a test needs it."""
 
 
 @pytest.fixture(params=STORES)
@@ -35,7 +35,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def open_store(database: str) -> AsyncIterator[Open]:
-    """Opens one more store on the database of the test."""
+    """Open one more store on the database of the test."""
     opened: list[PostgresStore] = []
 
     async def open_one() -> PostgresStore:
@@ -50,7 +50,7 @@ async def open_store(database: str) -> AsyncIterator[Open]:
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Wait for a condition; a test that waits for ever is ended by the limit."""
+    """Wait for a condition, with a limit that ends a test which would wait forever."""
     async with asyncio.timeout(30):
         while not await holds():
             await asyncio.sleep(0.02)
