@@ -1,4 +1,4 @@
-"""What strangers may make this host dial. Real sockets, on loopback; names are answered by `Names`."""
+"""What strangers can make this host dial, with real sockets on loopback; `Names` resolves names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Names:
-    """The name server of a test. Each name has its answers, the last of which is repeated."""
+    """The name server of a test. Each name has a list of answers, the last of which is repeated."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[list[str]]] = {}
@@ -50,7 +50,7 @@ class Names:
 
 
 class Server:
-    """Takes connections, each of which it leaves to `talk`."""
+    """Accepts connections, each of which `talk` handles."""
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
@@ -85,7 +85,7 @@ class Server:
             await self.changed.wait_for(lambda: not self.open)
 
     async def head(self, reader: asyncio.StreamReader) -> str:
-        """Of a request, whose body is read too."""
+        """Read a request with its body, and return its head."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = next((line[15:] for line in head.lower().split("\r\n") if line.startswith("content-length:")), "0")
         self.requests.append(head + (await reader.readexactly(int(length))).decode())
@@ -101,7 +101,7 @@ class Server:
 async def serving(
     what: bytes | Talk, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Server]:
-    """A server that answers every request with these bytes, or does what it is told."""
+    """A server that responds to every request with these bytes, or calls a function."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert isinstance(what, bytes)
@@ -145,7 +145,7 @@ def words(text: str) -> list[str]:
 
 
 async def verdict(policy: Policy, url: str) -> str:
-    """Nothing if it may be dialled, otherwise why not."""
+    """Return why the URL must not be dialled; empty if it may be."""
     try:
         await Egress(policy).check(url)
     except EgressRefused as refused:
@@ -206,7 +206,7 @@ def embedded(inner: IPv4Address) -> list[IPv6Address]:
 @settings(max_examples=80, deadline=None)
 @given(st.ip_addresses(v=4).filter(lambda it: not it.is_global or it.is_multicast or it.is_reserved))
 def test_no_wrapping_makes_an_address_public(inner: IPv4Address) -> None:
-    """Not even when the operator has opened the outer form."""
+    """Even if the operator has allowed the outer form."""
     outside = Policy(networks=(ip_network("2001::/32"), ip_network("2002::/16"), ip_network("64:ff9b:1::/48")))
 
     async def refused() -> list[bool]:
@@ -616,7 +616,7 @@ async def test_this_machines_address_is_opened_by_name_or_by_that_very_address(
 
 
 def test_this_machines_addresses_are_known() -> None:
-    """An address that one can bind is one's own."""
+    """An address that can be bound belongs to this machine."""
     known = own_addresses()
     assert any(IPv4Address("127.0.0.1") in network for network in known)
     for network in known:
@@ -637,7 +637,7 @@ async def test_new_addresses_of_this_machine_are_noticed(monkeypatch: pytest.Mon
 
 
 class Authority:
-    """Certifies names, for contexts of a server and of a client that believes it."""
+    """Certifies names, for the contexts of a server and of a client that trusts it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

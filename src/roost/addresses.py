@@ -1,4 +1,4 @@
-"""Which addresses are public, and which belong to a machine, a private network or a cloud's metadata service.
+"""Kinds of addresses: public ones, and those of a machine, a private network or a cloud's metadata service.
 
 An IPv6 address may contain an IPv4 one; then both are checked. docs/egress.md says why.
 """

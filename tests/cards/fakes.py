@@ -54,7 +54,7 @@ class FakeIdentities:
 
 
 class LostRace(FakeIdentities):
-    """Another host adds its key in the moment in which this one would."""
+    """A store in which another host adds its key at the moment when this one would."""
 
     def __init__(self, theirs: SigningKey) -> None:
         super().__init__()

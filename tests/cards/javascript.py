@@ -27,7 +27,7 @@ class JavaScript:
         self.process = process
 
     def ask(self, card: dict[str, Any], keys: Sequence[dict[str, Any]] = (), *, parsed: bool = False) -> Opinion:
-        """`parsed`: what the SDK's own client hands to the verifier."""
+        """Verify a card; `parsed` as the SDK's own client passes it to the verifier."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         question = {"card": json.dumps(card), "keys": list(keys), "parsed": parsed}

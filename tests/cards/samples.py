@@ -129,7 +129,7 @@ FULL: Card = {
 }
 
 BLOCK: Card = {"x-fleet": {"members": ["a", "b"], "ratio": 0.25}, "x-note": "ours"}
-"""Fields that A2A does not know."""
+"""Fields that A2A does not define."""
 
 MINIMAL: Card = {
     "name": "Minimal",
@@ -144,7 +144,7 @@ MINIMAL: Card = {
 
 
 def new_signer(alg: str = "EdDSA") -> tuple[Signer, Card]:
-    """And its public key."""
+    """Return a key pair."""
     pair = make_pair(alg)
     return signer(pair.kid, pair.alg, pair.private), json.loads(pair.public)
 
@@ -155,7 +155,7 @@ def signed(card: Card, *signers: Signer, jku: str = JKU) -> Card:
 
 
 def places(value: Any, at: Path = ()) -> Iterator[Path]:
-    """Every field and element, at any depth."""
+    """Yield the path of every field and element, at any depth."""
     items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*at, key)
@@ -163,7 +163,7 @@ def places(value: Any, at: Path = ()) -> Iterator[Path]:
 
 
 def tampered(card: Card, at: Path) -> Iterator[Card]:
-    """The card with something else there, and with nothing there."""
+    """Yield the card with another value at the path, and without the value."""
     for change in (_changed, None):
         other = copy.deepcopy(card)
         holder: Any = other
@@ -193,7 +193,7 @@ def python_form(card: Card) -> bytes:
 
 
 def python_accepts(card: Card, keys: Sequence[Card]) -> bool:
-    """Whether a2a-sdk's own verifier does."""
+    """Whether the verifier of a2a-sdk accepts the card."""
 
     def find(kid: str | None, jku: str | None) -> PyJWK:
         found = next((key for key in keys if key["kid"] == kid), None)

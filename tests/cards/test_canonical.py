@@ -1,4 +1,4 @@
-"""The canonical forms of a card: the same as both SDKs compute, and as the specification writes them."""
+"""The canonical forms of a card are those that both SDKs compute, and that the specification defines."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_signatures_are_in_no_form() -> None:
 
 
 def test_the_example_of_the_specification() -> None:
-    """Section 8.4.1. The SDKs leave out what is required and empty; its text keeps it."""
+    """Section 8.4.1: the SDKs leave out required fields that are empty; its text keeps them."""
     fragment = {
         "name": "Example Agent",
         "description": "",
@@ -121,7 +121,7 @@ def test_a_card_without_defaults_and_fields_of_its_own_is_its_strict_form() -> N
 
 
 def test_a_card_that_the_javascript_client_has_parsed_has_no_security_schemes(js: JavaScript) -> None:
-    """a2a-js issue 663: they are neither signed nor verified there. Once this fails, the docs are to be changed."""
+    """a2a-js issue 663: they are neither signed nor verified there. When this fails, change the docs."""
     without = {key: value for key, value in FULL.items() if key != "securitySchemes"}
     assert js.ask(FULL, parsed=True).form == card_form(without) != card_form(FULL)
     assert js.ask(without, parsed=True).form == card_form(without)
@@ -177,7 +177,7 @@ def test_json_that_is_read_in_two_ways_is_refused(data: bytes, blamed: str) -> N
 
 
 def test_a_number_that_readers_round_is_rounded_in_a_card_and_has_no_form_in_a_document(js: JavaScript) -> None:
-    """A reader that does not round would see another number than the one that was signed."""
+    """A reader that does not round would see a number that was not signed."""
     card = with_params({"n": [BIG + 1, 2**64 - 1, 10**30]})
     assert card_form(card) == python_form(card) == js.ask(card).form
     assert document_form({"x-n": 2**60}) == b'{"x-n":1152921504606847000}'
@@ -186,7 +186,7 @@ def test_a_number_that_readers_round_is_rounded_in_a_card_and_has_no_form_in_a_d
 
 
 def test_jcs_is_rfc_8785() -> None:
-    """Its example of section 3.2.2."""
+    """The example of RFC 8785, section 3.2.2."""
     value = {
         "numbers": [333333333.33333329, 1e30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": '\u20ac$\u000f\nA\'B"\\\\"/',

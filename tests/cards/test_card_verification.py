@@ -1,4 +1,4 @@
-"""Cards from anywhere: what is accepted, what is refused, and why."""
+"""Verification of cards from anywhere: what is accepted, what is refused, and why."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ OWN = {**FULL, **BLOCK}
 
 
 def made_key(kind: str, size: Any, **more: str) -> tuple[Card, Card]:
-    """Private and public, with a name."""
+    """A private and public key with a name."""
     key = JWKRegistry.generate_key(kind, size, auto_kid=True)
     return {**key.as_dict(private=True), **more}, {**key.as_dict(private=False), **more}
 
 
 def forged(payload: bytes, private: Card, alg: str, **header: Any) -> dict[str, str]:
-    """Made by PyJWT, whatever is asked for."""
+    """Sign with PyJWT, with any header."""
     headers = {"typ": "JOSE", "kid": private["kid"], **header}
     protected, _, signature = api_jws.encode(payload, PyJWK(private, alg).key, alg, headers).split(".")
     return {"protected": protected, "signature": signature}
@@ -129,7 +129,7 @@ def test_no_algorithm_at_all() -> None:
 
 @pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
 def test_a_shared_secret_that_is_no_secret(alg: str) -> None:
-    """The public key itself as the secret of an HMAC: the classic confusion."""
+    """The public key as the secret of an HMAC: the classic algorithm confusion."""
     _, public = made_key("RSA", 2048)
     secret = encode(public)
     protected = base64url(encode({"alg": alg, "typ": "JOSE", "kid": public["kid"]}))
@@ -238,7 +238,7 @@ def test_the_header_that_is_not_protected_counts_for_nothing() -> None:
     ],
 )
 def test_a_signature_that_is_none(entry: Any) -> None:
-    """The others are judged all the same."""
+    """The other signatures are verified nevertheless."""
     first, second = verify(encode({**FULL, "signatures": [entry, *signed(FULL, SIGNER)["signatures"]]}), [KEY])
     assert first.fault is SignatureFault.MALFORMED
     assert second.valid
@@ -300,7 +300,7 @@ def test_where_a_card_says_that_its_keys_are() -> None:
 
 
 def test_thumbprints_are_rfc_7638() -> None:
-    """The example of its section 3.1."""
+    """The example of RFC 7638, section 3.1."""
     n = (
         "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMs"
         "tn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn"

@@ -1,4 +1,4 @@
-"""The keys of a fleet: made once, replaced with an overlap, retired for good."""
+"""The keys of a fleet: created once, replaced with an overlap, and retired permanently."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ async def test_a_key_of_another_agent_cannot_be_retired(ring: Keyring) -> None:
         await ring.retire("", key.kid)
 
 
-# The mirror
+# The cache of the store's keys
 
 
 async def test_what_other_hosts_did_is_heard_of(ring: Keyring, store: FakeIdentities, clock: Clock) -> None:
@@ -269,7 +269,7 @@ async def test_news_that_come_late_or_twice_undo_nothing(ring: Keyring, store: F
 
 
 async def test_news_of_a_part_do_not_hide_what_was_not_heard(ring: Keyring, store: FakeIdentities) -> None:
-    """A host that begins to listen late still finds the key that there is."""
+    """A host that starts late still finds the existing key."""
     other = Keyring(store, SEAL, "EdDSA")
     [key] = await other.signing_keys("full")
     seen = store.version
@@ -293,7 +293,7 @@ def test_keys_are_listed_by_agent_the_current_one_first(ring: Keyring) -> None:
 
 @pytest.fixture
 def signings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls that sign a card."""
+    """Count the calls that sign a card."""
     made: list[Any] = []
 
     def counted(*given: Any) -> Any:

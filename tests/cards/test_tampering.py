@@ -1,4 +1,4 @@
-"""A signed card is accepted by every verifier, and a card that was changed by none that covers the change."""
+"""Every verifier accepts a signed card, and none that covers a change accepts the changed card."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tests.protocol.strategies import structs
 SIGNER, KEY = new_signer()
 ES256_SIGNER, ES256_KEY = new_signer("ES256")
 CARD = signed({**FULL, **BLOCK}, SIGNER)
-"""One for the SDKs, one for the whole document."""
+"""One signature for the SDKs, one for the whole document."""
 
 FIELDS = [pytest.param(path, id=".".join(map(str, path))) for path in places(FULL)]
 OWN_FIELDS = [pytest.param(path, id=".".join(map(str, path))) for path in places(BLOCK)]
 
 
 def accepted(card: Card, js: JavaScript, *keys: Card) -> tuple[bool, bool, bool]:
-    """By the Python SDK, by the JavaScript SDK, by Roost: there no signature may be amiss."""
+    """Whether the Python SDK, the JavaScript SDK and Roost accept the card; Roost only if every signature is valid."""
     verdicts = verify(encode(card), keys)
     return (
         python_accepts(card, keys),
@@ -97,7 +97,7 @@ def test_a_field_that_was_changed_is_noticed_by_all(path: Path, js: JavaScript) 
 def test_a_field_of_our_own_that_was_changed_is_noticed_by_the_signature_of_the_document(
     path: Path, js: JavaScript
 ) -> None:
-    """The SDKs do not even read it; ours says which signature fits, and what that one does not cover."""
+    """The SDKs do not read the field; Roost says which signature matches, and what it does not cover."""
     for card in tampered(CARD, path):
         assert accepted(card, js, KEY) == (True, True, False)
         usual, document = verify(encode(card), [KEY])
@@ -127,7 +127,7 @@ def test_an_optional_boolean_that_was_set_to_its_default_is_noticed_by_all(js: J
 
 
 def test_a_requirement_without_scopes_is_covered_by_the_signature_of_the_document_only(js: JavaScript) -> None:
-    """The SDKs drop whatever is empty, and with it the demand for a credential."""
+    """The SDKs drop everything that is empty, and with it the requirement of a credential."""
     card = signed({**MINIMAL, "securityRequirements": [{"schemes": {"bearer": {}}}]}, SIGNER)
     usual, document = verify(encode(card), [KEY])
     assert "securityRequirements" in usual.uncovered
@@ -177,7 +177,7 @@ def test_the_signature_of_the_document_says_so() -> None:
 
 
 def test_a_verifier_that_follows_the_text_of_the_specification_finds_its_form_signed() -> None:
-    """Also where the card has fields of its own: then there are three forms, and a signature for each."""
+    """A card with additional fields has three forms, and a signature for each."""
     card = signed({**MINIMAL, **BLOCK, "skills": []}, SIGNER)
     assert len(card["signatures"]) == 3
     verdicts = verify(encode(card), [KEY])
@@ -199,7 +199,7 @@ def test_a_card_is_the_same_bytes_whoever_of_the_hosts_signs_it(by: Any) -> None
 
 
 def test_a_card_parsed_by_the_javascript_client_is_refused_if_it_has_security_schemes(js: JavaScript) -> None:
-    """a2a-js issue 663: it cannot see them any more. Without them it accepts what it parsed."""
+    """a2a-js issue 663: the verifier does not see them. Without them it accepts the parsed card."""
     assert not js.ask(CARD, [KEY], parsed=True).valid
     plain = {key: value for key, value in FULL.items() if key != "securitySchemes"}
     assert js.ask(signed(plain, SIGNER), [KEY], parsed=True).valid

@@ -1,4 +1,4 @@
-"""`roost card verify`: what it fetches, what it believes, and what it tells."""
+"""`roost card verify`: what it fetches, what it trusts, and what it prints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app.command()(verify)
 
 
 class Web:
-    """A server whose pages a test puts there, and that knows what it was asked for."""
+    """A server with pages that a test provides; it records the requests."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -82,7 +82,7 @@ class Done(NamedTuple):
     code: int
     out: str
     error: str
-    """What `roost` would say on stderr."""
+    """Return what `roost` prints on stderr."""
 
 
 def run(*words: object) -> Done:
@@ -176,7 +176,7 @@ def test_a_key_is_anchored_only_if_the_user_trusts_it(web: Web, tmp_path: Path) 
 
 
 def test_a_key_that_borrows_the_name_of_a_trusted_one_is_not_anchored(web: Web, tmp_path: Path) -> None:
-    """The host signs with a key of its own, and publishes it under the kid that the user trusts."""
+    """The host signs with another key, and publishes it under the kid that the user trusts."""
     impostor, public = new_signer()
     web.put(KEYS, {"keys": [{**public, "kid": KEY["kid"]}]})
     url = web.put_card(impostor._replace(kid=KEY["kid"]))
@@ -213,7 +213,7 @@ def test_a_card_that_was_changed(web: Web) -> None:
 
 
 def test_a_field_of_our_own_that_was_changed(web: Web, tmp_path: Path) -> None:
-    """One of two signatures still fits, and by a key that the user trusts. That is not enough."""
+    """One of two signatures still matches, by a key that the user trusts. That is not enough."""
     web.put(KEYS, {"keys": [KEY]})
     url = web.put(WELL_KNOWN, {**signed({**FULL, **BLOCK}, SIGNER, jku=web.url + KEYS), "x-note": "theirs"})
     found = judged(url, "--trust", file_of(tmp_path, KEY))
@@ -222,7 +222,7 @@ def test_a_field_of_our_own_that_was_changed(web: Web, tmp_path: Path) -> None:
 
 
 def test_what_no_signature_covers_is_named_and_refused_by_who_wants_the_whole(web: Web, tmp_path: Path) -> None:
-    """The signatures themselves are signed by nobody: whoever takes one away uncovers what it covered."""
+    """Nobody signs the signatures themselves: removing one uncovers the fields that it covered."""
     web.put(KEYS, {"keys": [KEY]})
     card = signed({**FULL, **BLOCK}, SIGNER, jku=web.url + KEYS)
     stripped = {**card, "signatures": card["signatures"][:1], "x-note": "theirs"}
@@ -286,14 +286,14 @@ def test_what_is_not_the_origin_of_the_card(jku: str, web: Web) -> None:
 
 
 def test_keys_in_a_file(web: Web, tmp_path: Path) -> None:
-    """Given to verify with, not to trust."""
+    """The keys are given for verification, not as trusted keys."""
     url = web.put_card(SIGNER)
     found = judged(url, "--jwks", file_of(tmp_path, KEY))
     assert (found["outcome"], found["signatures"][0]["anchored"]) == ("valid", False)
     assert web.asked == [WELL_KNOWN]
 
 
-# What cannot be judged
+# What cannot be verified
 
 
 def test_nobody_answers(web: Web) -> None:
@@ -326,7 +326,7 @@ def test_a_redirect_is_not_followed(web: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "expected"),
     [
         (b"<html>", "it is not a card: it is not JSON"),
         (b'{"name": 1, "name": 2}', "an object has 'name' twice"),
@@ -335,15 +335,15 @@ def test_a_redirect_is_not_followed(web: Web) -> None:
     ],
 )
 @pytest.mark.parametrize("jwks", [True, False])
-def test_what_is_no_card(page: bytes, told: str, jwks: bool, web: Web, tmp_path: Path) -> None:
+def test_what_is_no_card(page: bytes, expected: str, jwks: bool, web: Web, tmp_path: Path) -> None:
     given = ["--jwks", file_of(tmp_path, KEY)] if jwks else []
     done = run(web.put(WELL_KNOWN, page), *given)
     assert done.code == 2
-    assert told in done.error
+    assert expected in done.error
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "expected"),
     [
         (["ftp://a.example"], "is not a URL that could be called: give http(s)://"),
         (["localhost:8080"], "is not a URL that could be called"),
@@ -357,9 +357,9 @@ def test_what_is_no_card(page: bytes, told: str, jwks: bool, web: Web, tmp_path:
         (["http://169.254.169.254/"], "metadata"),
     ],
 )
-def test_what_the_user_got_wrong(words: list[str], told: str) -> None:
-    done = run(*words)
-    assert (done.code, told in done.error) == (2, True), done.error
+def test_what_the_user_got_wrong(arguments: list[str], expected: str) -> None:
+    done = run(*arguments)
+    assert (done.code, expected in done.error) == (2, True), done.error
 
 
 def test_a_file_without_keys_to_trust(tmp_path: Path) -> None:

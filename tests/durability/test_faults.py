@@ -129,7 +129,7 @@ import asyncio, os, sys
 from pathlib import Path
 from roost.engine.ports import StoreUnavailable
 from roost.stores.sqlite import SQLiteStore
-from tests.stores.making import creation
+from tests.stores.samples import creation
 
 async def main():
     fail = Path(os.environ["SYNCGATE"]) / "fail"

@@ -1,4 +1,4 @@
-"""An issuer of JWTs: PyJWT signs them, and the keys are served by a function that counts."""
+"""An issuer of JWTs: PyJWT signs them, and a function that counts its calls serves the keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Signer:
 
 @cache
 def signer(algorithm: str = "EdDSA", kid: str = "k1") -> Signer:
-    """The same for the same arguments: keys take long to make."""
+    """Return the same key for the same arguments, because keys take long to make."""
     if algorithm.startswith("ES"):
         return Signer(algorithm, new_ec(SECP256R1() if algorithm == "ES256" else SECP384R1()), kid)
     if algorithm == "EdDSA":
@@ -63,13 +63,13 @@ def signer(algorithm: str = "EdDSA", kid: str = "k1") -> Signer:
 
 
 def claims(**changed: Any) -> Fields:
-    """Those of a good token; None takes one away."""
+    """Return the claims of a valid token; None removes a claim."""
     good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": NOW + 3600, "iat": NOW - 5}
     return {name: value for name, value in {**good, **changed}.items() if value is not None}
 
 
 def forge(header: Fields, payload: object, secret: bytes | None = None) -> str:
-    """A token that no library would make, signed by HMAC-SHA256 if there is a secret."""
+    """Make a token that no library would make, signed by HMAC-SHA256 if there is a secret."""
     signed = ".".join(encoded(json.dumps(part).encode()) for part in (header, payload))
     return f"{signed}.{encoded(b'' if secret is None else hmac.digest(secret, signed.encode(), hashlib.sha256))}"
 
@@ -79,7 +79,7 @@ def encoded(data: bytes) -> str:
 
 
 class Served:
-    """What is at URLs. `gate` holds answers back while it is not set."""
+    """The content at URLs. `gate` delays responses while it is not set."""
 
     def __init__(self, *keys: Fields) -> None:
         self.pages: dict[str, bytes | Exception] = {}

@@ -1,4 +1,4 @@
-"""The issuer's keys: fetched rarely, kept through an outage, and gone when the issuer takes them away."""
+"""The issuer's keys: fetched rarely, kept during an outage, and dropped when the issuer withdraws them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Host:
         self.verifier = Verifier(Issuer(issuer, AUDIENCE, ("agent:*",), jwks_url), self.served.fetch, self.clock)
 
     async def accepts(self, kid: str = "k1", said: str = "") -> bool:
-        """A token of the key with that name, or one that is said to be of another."""
+        """Make a token with the key of that name, which may claim to be by another key."""
         good = claims(exp=self.clock.now + 3600, iat=self.clock.now)
         token = signer("EdDSA", kid).sign(good, kid=said or kid)
         try:
@@ -88,7 +88,7 @@ async def test_old_keys_serve_while_new_ones_are_fetched() -> None:
     assert await host.accepts()
     host.clock.now += 301
     host.served.gate.clear()
-    assert await host.accepts()  # nobody waits
+    assert await host.accepts()  # without waiting for a fetch
     assert await host.accepts()
     while len(host.served.asked) < 2:
         await asyncio.sleep(0)

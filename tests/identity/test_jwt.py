@@ -1,4 +1,4 @@
-"""A JWT of the issuer is a credential; whatever is wrong with one, it is refused for a reason that can be told."""
+"""A JWT of the issuer is a credential; an invalid one is refused for a specific reason."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ async def test_without_a_name_the_only_key_that_fits_is_meant() -> None:
     assert await refusal(checked, token) == "unknown key"
 
 
-# What was verified a moment ago
+# The cache of verified tokens
 
 
 async def test_a_verified_token_is_known_for_a_minute() -> None:

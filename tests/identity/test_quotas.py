@@ -1,4 +1,4 @@
-"""Nobody gets more than their quota, on however many hosts, and nobody who waits as told is turned away."""
+"""Nobody gets more than their quota, on any number of hosts, and a caller who waits as advised is admitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def metered(text: str, clock: Clock | None = None) -> Meter:
 
 
 def requests(meter: Meter, count: int = 1, tenant: str = "acme", agent: str = "trip") -> int:
-    """How many of so many are admitted."""
+    """Return how many of a number of requests are admitted."""
     admitted = 0
     for _ in range(count):
         try:
@@ -182,9 +182,9 @@ def test_whoever_waits_as_long_as_told_gets_in(
         for _ in range(count):
             if not windows.wait("a", limit):
                 windows.add("a")
-    told = windows.wait("a", limit)
-    assert 0 <= told <= 121
-    clock.now += told
+    wait_s = windows.wait("a", limit)
+    assert 0 <= wait_s <= 121
+    clock.now += wait_s
     assert windows.wait("a", limit) == 0
 
 
@@ -212,8 +212,8 @@ def test_the_longest_wait_is_told() -> None:
     assert requests(meter, 20, tenant="zeta") == 0
     clock.now = MINUTE + 66
     assert requests(meter, tenant="zeta") == 1
-    told = refusal(meter)
-    assert (told.kind, told.retry_after_seconds) == ("agent", 1)
+    refused = refusal(meter)
+    assert (refused.kind, refused.retry_after_seconds) == ("agent", 1)
 
 
 def test_names_that_are_not_known_are_nobodys() -> None:
@@ -369,9 +369,9 @@ def test_gauges_are_never_negative_and_return_to_zero(program: list[tuple[str, s
 
 
 def share(*meters: Meter) -> None:
-    told = {str(number): meter.figures() for number, meter in enumerate(meters)}
+    shared = {str(number): meter.figures() for number, meter in enumerate(meters)}
     for number, meter in enumerate(meters):
-        meter.set_others({host: figures for host, figures in told.items() if host != str(number)})
+        meter.set_others({host: figures for host, figures in shared.items() if host != str(number)})
 
 
 def test_hosts_share_a_rate() -> None:
@@ -383,7 +383,7 @@ def test_hosts_share_a_rate() -> None:
     share(one, two)
     assert requests(one, 10) == 0
     assert refusal(two).retry_after_seconds == 61
-    clock.now = MINUTE + 90  # nobody has told anything new; half of it all still counts
+    clock.now = MINUTE + 90  # no host has shared anything new; half of everything still counts
     assert requests(one, 10) == 5
     share(one, two)
     assert requests(two, 10) == 0
@@ -422,7 +422,7 @@ def test_a_host_that_is_gone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "figures",
     [
         b"",
         b"[]",
@@ -437,11 +437,11 @@ def test_a_host_that_is_gone_is_forgotten() -> None:
         b'{"v":1,"rates":[],"held":[]}' + b" " * MAX_FIGURES,
     ],
 )
-def test_what_another_release_tells_is_ignored_and_the_rest_is_heard(told: bytes) -> None:
+def test_figures_of_another_release_are_ignored_and_the_others_count(figures: bytes) -> None:
     one, two = (metered("agent.tasks=1,tenant.rate=2") for _ in range(2))
     place = one.admit_task("a", "acme", "trip")
     assert requests(one) == 1
-    two.set_others({"garbage": told, "one": one.figures()})
+    two.set_others({"garbage": figures, "one": one.figures()})
     assert requests(two, 5) == 1
     with pytest.raises(QuotaExceeded):
         two.admit_task("a", "acme", "trip")
@@ -455,12 +455,12 @@ def test_what_is_told_is_bounded_and_those_nearest_to_their_limits_are_told() ->
     for number in range(3000):
         requests(meter, tenant=f"{number:0>100}")
     assert requests(meter, 50, tenant="busier") == 50
-    told = meter.figures()
-    assert len(told) <= MAX_FIGURES
-    rates = msgspec.json.decode(told)["rates"]
+    figures = meter.figures()
+    assert len(figures) <= MAX_FIGURES
+    rates = msgspec.json.decode(figures)["rates"]
     assert {rate[1] for rate in rates[:2]} == {"busy", "busier"}
     assert len(rates) > 100
-    assert msgspec.json.decode(told)["held"] == [["agent", "trip", "tasks", 1]]
+    assert msgspec.json.decode(figures)["held"] == [["agent", "trip", "tasks", 1]]
     place.leave()
 
 

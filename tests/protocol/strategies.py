@@ -21,7 +21,7 @@ texts = st.text(max_size=6)
 """Any Unicode but lone surrogates: JSON in UTF-8 cannot carry them, and neither can protobuf."""
 names = st.text(min_size=1, max_size=6)
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
-"""What google.protobuf.Value can hold: doubles. NaN and the infinities have no JSON."""
+"""Values of google.protobuf.Value, whose numbers are doubles. NaN and the infinities have no JSON."""
 values = st.recursive(
     st.none() | st.booleans() | numbers | texts,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
@@ -29,7 +29,7 @@ values = st.recursive(
 )
 objects = st.dictionaries(texts, values, max_size=2)
 moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
-"""Microseconds: a Timestamp has nanoseconds, but no clock here has, and `statusTimestampAfter` is rounded."""
+"""Times in microseconds: a Timestamp has nanoseconds, but our clocks have not."""
 
 
 # Protobuf
@@ -37,7 +37,7 @@ moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.j
 
 @cache
 def protos(name: str) -> st.SearchStrategy[ProtoMessage]:
-    """Messages with all that is required, and at most one of each oneof."""
+    """Messages with all required fields, and at most one field of each oneof."""
     return st.builds(_proto, st.just(name), _proto_fields(MESSAGES[name]), _choices(name))
 
 
@@ -78,7 +78,7 @@ def _choices(name: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def oneof_of(field: FieldDescriptor) -> str | None:
-    """The oneof that the proto has; those that `optional` makes are no choice."""
+    """Return the oneof of a field, unless `optional` has made it."""
     oneof = field.containing_oneof
     return None if oneof is None or oneof.name.startswith("_") else str(oneof.name)
 
@@ -125,7 +125,7 @@ def _timestamp(moment: datetime) -> timestamp_pb2.Timestamp:
 
 
 def integers_of(owner: str, field: str) -> st.SearchStrategy[int]:
-    """Within int32, and within what the specification allows for this field."""
+    """Integers within int32 and within the limits of the specification for this field."""
     info = mi.type_info(STRUCTS[owner])
     assert isinstance(info, mi.StructType)
     kind = next(found.type for found in info.fields if found.name == field)

@@ -1,4 +1,4 @@
-"""The hash chain: nobody changes, drops, adds or moves an entry unseen."""
+"""The hash chain reveals an entry that was changed, dropped, added or moved."""
 
 from __future__ import annotations
 

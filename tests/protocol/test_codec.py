@@ -1,4 +1,4 @@
-"""Bad input is refused with an error that names the field; what is only unusual is understood."""
+"""Bad input is refused with an error that names the field; unusual but valid input is accepted."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_any_bytes_are_answered_and_nothing_else_is_raised(body: bytes) -> None:
 
 
 def nested(opening: bytes, closing: bytes, depth: int) -> bytes:
-    """A request whose deepest value is at `depth`."""
+    """Return a request whose deepest value is at `depth`."""
     levels = depth - 4  # the request, its message, the list of parts, the part
     return encode(request(parts=["?"])).replace(b'"?"', b'{"data":%b1%b}' % (opening * levels, closing * levels))
 
@@ -177,7 +177,7 @@ def test_nesting_of_a_million_levels_is_refused() -> None:
 
 
 def test_numbers_that_are_hard_to_parse_are_few() -> None:
-    """A megabyte of them stopped a worker for seconds."""
+    """A megabyte of them once blocked a worker for seconds."""
     many = b",".join([b"1e308"] * (MAX_SLOW_NUMBERS + 1))
     hard = body_of(request(parts=[{"data": []}])).replace(b"[]", b"[%b]" % many)
     assert "exponents of 3 digits" in refused(SendMessageRequest, hard).message
@@ -196,7 +196,7 @@ def test_brackets_in_text_are_no_nesting(text: str) -> None:
 
 
 def test_a_body_made_to_be_slow_to_check_is_not() -> None:
-    """It took quadratic time once: with 4 MB of this a worker was gone for days."""
+    """This once took quadratic time: 4 MB of it would have blocked a worker for days."""
     body = b"[%b" % (b"[]," * 200) + b'"' + b'\\"' * 2_000_000
     assert isinstance(refused(SendMessageRequest, body), ParseError)
 

@@ -1,4 +1,4 @@
-"""The structs say exactly what a2a.proto says, as compiled into the SDK."""
+"""The structs match a2a.proto exactly, as it is compiled into the SDK."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ DEFAULTS = {
     FieldDescriptor.TYPE_INT32: 0,
 }
 WRITTEN_THOUGH_DEFAULT = {("TaskArtifactUpdateEvent", "append")}
-"""Unset instead of false, so that false can be written: clients were seen to read absence as true."""
+"""Unset instead of false, so that false can be written: some clients read its absence as true."""
 KEPT_AS_TEXT = {("TaskStatus", "timestamp")}
-"""A timestamp that is passed on as it came, not computed with."""
+"""A timestamp that is passed on unchanged."""
 
 
 def fields_of(name: str) -> dict[str, mi.Field]:

@@ -1,4 +1,4 @@
-"""Every error has the form that the specification gives it on each binding, and that SDK clients look for."""
+"""Every error has the form that the specification defines for each binding, and that SDK clients expect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ERRORS: dict[str, type[A2AError]] = {
     if isinstance(value, type) and issubclass(value, A2AError) and value not in (A2AError, RoostError)
 }
 CONTRACTED = {"IdempotencyKeyReused": -32422}
-"""Codes that an extension of another system gives."""
+"""Codes that an extension of another system defines."""
 OF_THE_HOST = {name for name, error in ERRORS.items() if issubclass(error, RoostError)}
 
 

@@ -1,4 +1,4 @@
-"""A Task is a fold over its entries: the same however it is cut, and the same in every later release."""
+"""A Task is a fold over its entries: the same however they are split, and the same in every later release."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def received(text: str, **metadata: Any) -> Received:
 
 
 def journal(*events: Event) -> list[Entry]:
-    """The entries that these events become."""
+    """Return the entries of these events."""
     entries: list[Entry] = []
     seq = sub = 0
     for event in events:
@@ -224,7 +224,7 @@ def test_a_client_that_applies_the_stream_has_the_text_that_the_task_has(history
 
 @pytest.mark.parametrize("recorded", sorted(GOLDEN.glob("*.ndjson")), ids=lambda path: path.stem)
 def test_a_journal_recorded_by_an_older_release_still_folds(recorded: Path) -> None:
-    """Recorded with the store's own entries; never edit one, add another."""
+    """The files have entries as the store wrote them. Never edit one: add another."""
     entries = [_entry(line) for line in recorded.read_text().splitlines()]
     expected = json.loads(recorded.with_suffix(".task.json").read_text())
     task = fold(new_task(expected["id"], expected["contextId"]), entries)

@@ -1,4 +1,4 @@
-"""The life of a task: what may follow what, for every pair."""
+"""The states of a task: which may follow which, for every pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every store, and stores on the database of the test."""
+"""Fixtures: every store, and further stores on the database of a test."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ STORES: dict[str, Callable[[pytest.FixtureRequest, Path], Store]] = {
     "memory": lambda request, folder: MemoryStore(),
     "sqlite": lambda request, folder: SQLiteStore(folder),
     "sqlite in a process": lambda request, folder: SQLiteStore(folder, WriterProcess),
-    "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("database")),
+    "postgresql": lambda request, folder: PostgresStore(request.getfixturevalue("emptied_database")),
 }
-"""A store joins the suite by a line here. A server is started only if a test asks for it."""
+"""A new store joins the suite with a line here. A server is started only if a test needs it."""
 
 
 EMPTY = """
@@ -68,7 +68,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def open_store(database: str) -> AsyncIterator[Open]:
-    """Opens one more store on the database of the test."""
+    """Open one more store on the database of the test."""
     opened: list[PostgresStore] = []
 
     async def open_one() -> PostgresStore:

@@ -37,7 +37,7 @@ agent = Agent("fails", version="1.0.0")
 
 @agent.on_message
 async def fails(task):
-    """Says a word and breaks."""
+    """Emit one piece and fail."""
     yield "before"
     raise RuntimeError("broken")
 '''
@@ -53,7 +53,7 @@ class Client:
         self.http = httpx.Client(base_url=f"{url}/agents", headers=HEADERS, timeout=30)
 
     def send(self, agent: str, text: str, wait: bool = True, **fields: Any) -> dict[str, Any]:
-        """The task, or {} where the answer is none."""
+        """Return the task, or {} if the response has none."""
         message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": text}], **fields}
         asked = {"message": message, "configuration": {"returnImmediately": not wait}}
         task: dict[str, Any] = (
@@ -71,7 +71,7 @@ class Client:
 
 
 def make_tasks(client: Client) -> str:
-    """One of each kind; the id of one that is running."""
+    """Create a task of each kind, and return the id of one that is running."""
     client.send("hello", "Grüße 😀")
     client.send("hello", "again", metadata={"trace": 7})
     client.send("fails", "x")

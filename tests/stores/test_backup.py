@@ -1,4 +1,4 @@
-"""A backup is the journal as of one moment, and is put back whole or not at all."""
+"""A backup is the journal at one moment, and is restored completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from roost.stores.sqlite_schema import NewerSchema
 from tests.waiting import until
 
 from .conftest import Open
-from .making import SCOPE, addition, audited, config, creation, entry, head, key, reservation, token
+from .samples import SCOPE, addition, audited, config, creation, entry, head, key, reservation, token
 
 TASKS = 8
 
 
 class Chains:
-    """Tasks that grow by an entry at a time, each with a chain over all of it."""
+    """Tasks that grow by one entry at a time, each with a valid hash chain."""
 
     def __init__(self, store: SQLiteStore) -> None:
         self.store = store
@@ -52,7 +52,7 @@ class Chains:
 
 
 async def whole(store: SQLiteStore, name: str) -> int:
-    """The length of a task whose chain verifies."""
+    """Verify the chain of a task and return its length."""
     chain = NO_CHAIN
     entries = await store.read_entries(name, -1, 1_000_000, wire=False)
     for number, found in enumerate(entries, 1):
@@ -63,7 +63,7 @@ async def whole(store: SQLiteStore, name: str) -> int:
 
 
 async def keep_identities(store: Store) -> None:
-    """Tokens, keys, lines of the audit log, and accounts."""
+    """Return tokens, keys, lines of the audit log, and accounts."""
     await store.add_token(token("a"))
     await store.add_token(token("b"))
     await store.add_key(key("k"), None, 9000)
@@ -74,7 +74,7 @@ async def keep_identities(store: Store) -> None:
 
 
 async def same_identities(first: Store, second: Store) -> None:
-    """And what comes next is numbered alike."""
+    """The next rows get the same numbers too."""
     for store in (first, second):
         assert await store.add_token(token("c"))
         await store.write_audit([audited(6)], 100)
@@ -95,7 +95,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
 
 @pytest.fixture
 async def backup(tmp_path: Path) -> Path:
-    """Of a journal with a bit of everything."""
+    """A backup of a journal with something in every table."""
     store = SQLiteStore(tmp_path / "first")
     await store.commit([creation("t", reserve=reservation("m"), push=config("t"), worker="gone"), creation("other")])
     await store.commit([addition("other", entry(2), head=head(TaskState.COMPLETED, worker=None))])
@@ -119,7 +119,7 @@ async def test_a_backup_taken_while_a_host_writes_is_the_journal_of_one_moment(
         restore_sqlite(tmp_path / f"backup {number}", tmp_path / f"restored {number}")
         restored = SQLiteStore(tmp_path / f"restored {number}")
         lengths = {await whole(restored, name) for name in chains.last}
-        assert len(lengths) == 1  # a group is in it or not
+        assert len(lengths) == 1  # a group is in the backup completely or not at all
         assert before <= lengths.pop() <= chains.rounds + 1
         await restored.close()
     writing.cancel()

@@ -1,4 +1,4 @@
-"""Checkpoints, of every store."""
+"""Checkpoints in every store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roost.engine.checkpoint_leaves import leaf_of, scope_digest
 from roost.engine.ports import PRUNED, Checkpoint, CheckpointBusy, Leaf, NewTask, Store
 
 from .conftest import Open
-from .making import SCOPE, addition, creation, ended, entry
+from .samples import SCOPE, addition, creation, ended, entry
 
 
 def leaf(task_id: str, seq: int, sub: int = 0) -> Leaf:
@@ -19,7 +19,7 @@ def leaf(task_id: str, seq: int, sub: int = 0) -> Leaf:
 
 
 class Maker:
-    """Seals a checkpoint, and remembers what it was given."""
+    """Seals a checkpoint, and records its arguments."""
 
     def __init__(self, time: int = 1000) -> None:
         self.time = time
@@ -33,7 +33,7 @@ class Maker:
 
 
 async def made(store: Store, time: int = 1000) -> list[Leaf]:
-    """The leaves of a new checkpoint."""
+    """Make a checkpoint and return its leaves."""
     maker = Maker(time)
     assert await store.make_checkpoint(maker) is not None
     return maker.leaves
@@ -70,8 +70,8 @@ async def test_a_task_that_was_pruned_is_in_it_if_its_end_was_not(store: Store) 
     assert sum(usage.tasks for usage in await store.prune("agent", 10**13, None, 10)) == 3
     assert await made(store) == [leaf("new", 1, PRUNED), leaf("went on", 2, PRUNED)]
     assert await made(store) == []
-    assert [stone.task_id for stone in await store.scan_tombstones("", 10)] == ["known", "new", "went on"]
-    assert [stone.task_id for stone in await store.scan_tombstones("known", 1)] == ["new"]
+    assert [tombstone.task_id for tombstone in await store.scan_tombstones("", 10)] == ["known", "new", "went on"]
+    assert [tombstone.task_id for tombstone in await store.scan_tombstones("known", 1)] == ["new"]
 
 
 async def test_tasks_are_scanned_with_their_last_entry(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What the engine may rely on, of every store."""
+"""The guarantees of every store on which the engine relies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from roost.protocol.entries import Entry
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import TaskState
 
-from .making import (
+from .samples import (
     SCOPE,
     WORKER,
     addition,
@@ -56,7 +56,7 @@ LEASE_S = 600.0
 
 
 async def alive(store: Store, *workers: str) -> None:
-    """These workers live. Where there is one process, only the one that asks does, whatever its name."""
+    """Give these workers a lease. In a store for one process only the caller is alive, whatever its name."""
     if store.shared:
         for worker in workers:
             assert await store.renew(worker, LEASE_S)
@@ -186,7 +186,7 @@ async def test_every_kind_of_text_is_kept_and_told_apart(store: Store, text: str
 
 
 async def some_entries(store: Store) -> list[Entry]:
-    """Over several commits, with internal ones at the ends of commits, in the middle, and alone."""
+    """Entries over several commits, with internal ones at the ends of commits, in the middle, and alone."""
     commits = [
         [entry(0, 1), entry(1)],
         [entry(2), entry(2, 1), entry(2, 2), entry(3)],
@@ -237,7 +237,7 @@ async def test_updates_are_what_readers_do_not_know_with_the_head_of_the_same_mo
 
 
 async def test_a_commit_that_is_repeated_is_a_success_and_changes_nothing(store: Store) -> None:
-    """The answer to the first may have been lost."""
+    """The reply to the first commit may have been lost."""
     created = creation("t", snapshot=snapshot("t"))
     added = addition("t", entry(2), entry(2, 1), entry(3), head=head(WORKING), snapshot=snapshot("t", 3))
     for append in (created, created, added, added):
@@ -275,7 +275,7 @@ async def test_a_stale_writer_is_refused_alone_and_the_rest_of_its_group_is_comm
 
 
 async def test_an_append_may_raise_the_fence_itself(store: Store) -> None:
-    """A task that was paused is taken over by the message that answers it."""
+    """The answer to a paused task takes the task over."""
     await commit(store, creation("t", state=INPUT_REQUIRED, worker=None))
     await commit(store, addition("t", entry(2), fence=1, head=head(WORKING, worker="worker-2", fence=2)))
     [refusal] = await store.commit([addition("t", entry(3), fence=1)])
@@ -294,7 +294,7 @@ async def test_an_append_that_raised_the_fence_may_be_repeated_and_no_other_may_
 
 
 async def test_of_two_that_raise_the_fence_from_the_same_place_one_is_refused(store: Store) -> None:
-    """Two hosts have an answer, or an answer and a cancel, at the same time: their appends end at the same entry."""
+    """Two hosts receive an answer, or an answer and a cancel, at once: their appends end at the same position."""
     await commit(store, creation("t", state=INPUT_REQUIRED, worker=None))
     first = answer("t", entry(1, 1, data=b"one answer"), entry(2, data=b"goes on"))
     second = answer("t", entry(1, 1, data=b"another answer"), entry(2, data=b"goes on too"))
@@ -381,7 +381,7 @@ async def test_a_lease_is_prolonged_as_often_as_it_likes(store: Store) -> None:
 
 
 async def test_the_turn_in_a_context_is_the_oldest_active_tasks(store: Store) -> None:
-    """Free where there is one process: its engine has all the turns in its own hands."""
+    """In a store for one process turns are free: its engine decides about them itself."""
     await alive(store, WORKER)
     await commit(store, creation("1", created=1), creation("2", created=2), creation("alone", context_id="other"))
     assert await store.take_turn("1") is None
@@ -415,7 +415,7 @@ async def test_the_word_to_cancel_is_for_whoever_runs_the_task_while_it_is_activ
 
 
 async def refusals(store: Store, *group: Append) -> list[str | None]:
-    """For each append, the task that has its reservation already."""
+    """Return, for each append, the task that already has its reservation."""
     results = await store.commit(group)
     assert all(result is None or isinstance(result, Taken) for result in results)
     return [result.reserved.task_id if isinstance(result, Taken) else None for result in results]
@@ -482,7 +482,7 @@ async def test_of_many_groups_at_once_that_want_the_same_one_has_it(store: Store
 
 
 async def test_an_append_with_a_reservation_may_be_repeated(store: Store) -> None:
-    """The answer to the first may have been lost."""
+    """The reply to the first commit may have been lost."""
     created = creation("t", state=INPUT_REQUIRED, worker=None, reserve=reservation("m"))
     for _ in range(2):
         assert await refusals(store, created, creation("other", reserve=reservation("o"))) == [None, None]
@@ -692,7 +692,7 @@ async def test_who_does_not_hold_a_webhook_does_not_move_it_and_the_others_move(
 
 
 async def test_a_webhook_does_not_come_to_rest_before_all_is_delivered(store: Store) -> None:
-    """An entry that came while the last delivery was on its way must not be forgotten."""
+    """An entry that is committed during the last delivery is delivered too."""
     await alive(store, WORKER)
     await commit(store, creation("t", push=config("t")), creation("other", entry(0, 1), entry(1), entry(2)))
     await commit(store, addition("t", entry(2)), addition("t", entry(2, 1)))
@@ -774,7 +774,7 @@ async def test_dead_letters_are_listed_newest_first(store: Store) -> None:
 
 
 async def failing_webhooks(store: Store) -> None:
-    """Of `t`: dead letters and paused, failing, at rest. Of `other`: a dead letter, and well since."""
+    """`t` has configs with dead letters and paused, failing, and at rest; `other` has one with a dead letter."""
     await alive(store, WORKER)
     some = [entry(0, 1), *(entry(seq) for seq in range(1, 6))]
     await commit(store, creation("t", *some), creation("other", *some))
@@ -823,11 +823,11 @@ async def test_webhooks_that_fail_go_on_from_their_first_dead_letter(
     assert await store.move_pushes(WORKER, [move(*name.split()) for name in woken]) == [False] * len(woken)
 
 
-# What is kept
+# Records
 
 
 async def some_that_ended(store: Store) -> None:
-    """`1` to `8` ended one after the other, in several scopes; the others are not to go."""
+    """Tasks `1` to `8` ended one after the other, in several scopes; the others must not be pruned."""
     scopes = [SCOPE, SCOPE._replace(owner="other"), SCOPE._replace(tenant="other")]
     states = sorted(TERMINAL, key=str)
     await commit(
@@ -854,7 +854,7 @@ ALWAYS = {"active", "paused", "another's"}
 
 
 async def pruned(store: Store, before_ms: int | None, keep: int | None, limit: int) -> int:
-    """How many tasks of the agent went."""
+    """Prune, and return how many tasks of the agent were deleted."""
     return sum(usage.tasks for usage in await store.prune("agent", before_ms, keep, limit))
 
 
@@ -986,7 +986,7 @@ async def test_what_is_pruned_is_told_by_scope_with_all_that_was_kept_of_it_and_
         creation("b", snapshot=snapshot("b")),
         addition("a", *long[:200], snapshot=snapshot("a", 201, artifacts=b"[%b]" % (b"1," * 5000))),
         addition("a", *long[200:], snapshot=snapshot("a", 299), head=over),
-        addition("b", head=over, snapshot=snapshot("b")),  # without entries no snapshot is kept
+        addition("b", head=over, snapshot=snapshot("b")),  # a snapshot without entries is not stored
         ended("c", scope=other, status_time=5),
         ended("d", scope=other, status_time=6),
         ended("late", status_time=1000),
@@ -994,7 +994,7 @@ async def test_what_is_pruned_is_told_by_scope_with_all_that_was_kept_of_it_and_
     ]
     for append in written:
         await commit(store, append)
-        await commit(store, append)  # an answer that was lost: it is kept once
+        await commit(store, append)  # as if the reply was lost: it is stored once
     scopes = {append.task_id: append.create.scope for append in written if append.create is not None}
     await store.add_usage(
         [UsageDelta(*scopes[append.task_id], int(append.create is not None), size_of(append)) for append in written]
@@ -1132,7 +1132,7 @@ async def test_artifacts_are_listed_only_where_they_are_asked_for(store: Store) 
 
 
 async def pages(store: Store, first: ListQuery, between: Callable[[int], list[Append]] | None = None) -> list[str]:
-    """All ids of a listing, page by page, with something committed between two pages."""
+    """List all ids page by page, with a commit between two pages."""
     found: list[str] = []
     asked = first
     while tasks := (await store.list_tasks(asked)).tasks:

@@ -1,4 +1,4 @@
-"""A journal that an older release wrote is read by this one: the same tasks, whole chains, the same order.
+"""This release reads the journals of older ones: the same tasks, valid chains, the same order.
 
 Recorded by serving agents with that release, the host killed in the middle of a task: record.py.
 Never edit one, add another.
@@ -22,14 +22,14 @@ from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
 
-from .making import head, query
+from .samples import head, query
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.sql"))
 
 
 @pytest.fixture(params=GOLDEN, ids=lambda path: path.stem)
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """What is expected; the journal itself is in tmp_path."""
+    """The expected content; the journal itself is in tmp_path."""
     with sqlite3.connect(tmp_path / "journal.db") as connection:
         connection.executescript(request.param.read_text())
     connection.close()
@@ -85,7 +85,7 @@ async def test_the_task_that_was_interrupted_is_adopted_and_goes_on(recorded: di
 
 
 async def test_its_tasks_that_are_over_can_be_pruned(recorded: dict[str, Any], tmp_path: Path) -> None:
-    """The direct exchange too, which is in no listing."""
+    """The direct exchange can be pruned too, although no listing shows it."""
     store = SQLiteStore(tmp_path)
     over = [
         task_id

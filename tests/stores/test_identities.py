@@ -1,4 +1,4 @@
-"""What identity may rely on, of every store: tokens, signing keys, the audit log, shared figures."""
+"""The guarantees of every store on which identity relies: tokens, signing keys, the audit log, shared figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from roost.engine.ports import Store
 from roost.identity.ports import Changes, NumberedAudit
 
-from .making import Mirror, audited, key, token
+from .samples import Cache, audited, key, token
 
 UNTIL = 9000
 
@@ -136,7 +136,7 @@ async def test_who_reads_only_what_changed_misses_nothing_while_others_write(sto
             await store.revoke_token(f"{writer}.{number // 2}", 2000)
 
     writing = asyncio.gather(*(write(f"writer {number}") for number in range(4)))
-    mirrors = [Mirror(store) for _ in range(2)]
+    mirrors = [Cache(store) for _ in range(2)]
     await asyncio.gather(writing, *(mirror.follow_until(writing) for mirror in mirrors))
     for mirror in mirrors:
         assert await mirror.misses_nothing()

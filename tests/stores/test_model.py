@@ -1,4 +1,4 @@
-"""Whatever is done to them, the SQLite store and the one in memory say the same."""
+"""Whatever is done to them, the SQLite store and the store in memory return the same results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore
 from roost.stores.sqlite import SQLiteStore
 
-from .making import config, dead, entry, query, reservation
+from .samples import config, dead, entry, query, reservation
 
 T = TypeVar("T")
 
@@ -41,9 +41,9 @@ workers = st.sampled_from([None, "w1", "w2"])
 states = st.sampled_from(list(TaskState)[1:])
 times = st.integers(1, 3)
 bodies = st.sampled_from([None, b"{}", b'{"id":1}'])
-"""Of the snapshot that an append brings; None for none."""
+"""The body of the snapshot in an append; None for no snapshot."""
 messages = st.none() | st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.sampled_from([0, 600]))
-"""The reservation that an append brings, and for how long; None for none."""
+"""The name and lifetime of the reservation in an append; None for no reservation."""
 hooks = st.sampled_from(["h1", "h2"])
 agents = st.lists(st.sampled_from(["x", "y"]), unique=True)
 
@@ -58,7 +58,7 @@ class Stores(RuleBasedStateMachine):
         self.last: dict[str, tuple[int, int]] = {}
         self.fences: dict[str, int] = {}
         self.before: Sequence[Append] = []
-        """What was committed last, unless something came of it since."""
+        """The last group that was committed; empty once another operation may have changed its tasks."""
         self.gone: set[str] = set()
 
     def teardown(self) -> None:
@@ -146,7 +146,7 @@ class Stores(RuleBasedStateMachine):
 
     @rule()
     def repeat(self) -> None:
-        """An answer that was lost is the same answer again."""
+        """A group whose reply was lost gets the same reply when it is committed again."""
         self.both("commit", self.before)
 
     @rule(worker=st.sampled_from(["w1", "w2"]), agents=agents, limit=st.integers(1, 4))
@@ -226,9 +226,9 @@ class Stores(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         artifacts=st.booleans(),
     )
-    def list(self, **asked: Any) -> None:
-        asked["context_id"] = asked.pop("context")
-        self.both("list_tasks", query(**asked))
+    def list(self, **fields: Any) -> None:
+        fields["context_id"] = fields.pop("context")
+        self.both("list_tasks", query(**fields))
 
     @rule()
     def reopen(self) -> None:
@@ -252,12 +252,12 @@ class Stores(RuleBasedStateMachine):
 
 
 def _snapshot(entries: Sequence[Entry], body: bytes | None) -> Snapshot | None:
-    """The fold up to the last entry of its append, as the engine makes them."""
+    """Return a snapshot up to the last entry of its append, as the engine makes them."""
     return None if body is None or not entries else Snapshot(*entries[-1][:2], body, b"[%b]" % body)
 
 
 def _comparable(value: Any) -> Any:
-    """Without what a clock says."""
+    """Remove the times, which come from clocks."""
     if isinstance(value, Tombstone):
         return value._replace(pruned=0)
     if isinstance(value, Push):

@@ -1,4 +1,4 @@
-"""Commands that write tokens and keys into the journal of a host that runs."""
+"""Commands that write tokens and keys into the journal of a running host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roost.stores.sqlite_calls import WriterThread
 from roost.stores.sqlite_process import WriterProcess
 from tests.waiting import until
 
-from .making import Mirror, audited, creation, ended, key, token
+from .samples import Cache, audited, creation, ended, key, token
 
 UNTIL = 9000
 
@@ -40,7 +40,7 @@ async def test_what_a_command_writes_is_seen_by_the_host_and_the_other_way_round
     host: SQLiteStore, offline: OfflineStore
 ) -> None:
     assert await host.add_token(token("host's"))
-    mirrors = [Mirror(host), Mirror(offline)]
+    mirrors = [Cache(host), Cache(offline)]
     for mirror in mirrors:
         await mirror.refresh()
     assert await offline.add_token(token("first"))
@@ -73,7 +73,7 @@ async def test_commands_that_write_while_the_host_commits_wait_for_it_and_nobody
             assert await store.add_token(token(f"{name} {number}"))
 
     writing = asyncio.gather(commit(), write(host, "host's"), write(offline, "offline"))
-    mirrors = [Mirror(host), Mirror(offline)]
+    mirrors = [Cache(host), Cache(offline)]
     await asyncio.gather(writing, *(mirror.follow_until(writing) for mirror in mirrors))
     for mirror in mirrors:
         assert await mirror.misses_nothing()
@@ -104,7 +104,7 @@ async def test_what_a_command_prunes_is_taken_from_the_hosts_accounts(host: SQLi
 
 
 def test_a_command_has_the_ports_of_administration_and_no_others() -> None:
-    """Whatever an offline store has works: it has nothing of what only the host may do."""
+    """An offline store has no method that only a host may call, and so none that must fail."""
     ports = {name for name in dir(AdminStore) if not name.startswith("_")}
     host_only = {name for name in dir(Store) if not name.startswith("_")} - ports
     assert {"commit", "adopt", "read_reserved", "drop_reservations"} <= host_only

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has to stand: several hosts on one database, and a server that goes and comes back."""
+"""What only PostgreSQL has to handle: several hosts on one database, and a server that stops and restarts."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from roost.stores.sqlite_schema import NewerSchema
 from tests.waiting import until
 
 from .conftest import Open
-from .making import (
+from .samples import (
     SCOPE,
-    Mirror,
+    Cache,
     addition,
     answer,
     config,
@@ -71,13 +71,13 @@ async def store(open_store: Open) -> PostgresStore:
 
 @pytest.fixture
 async def other(open_store: Open) -> PostgresStore:
-    """Another host's."""
+    """The store of another host."""
     return await open_store()
 
 
 @asynccontextmanager
 async def session(url: str) -> AsyncIterator[Any]:
-    """A look at the database that is not the store's."""
+    """A connection to the database that is not the store's."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "roost"})
     try:
         yield connection
@@ -204,7 +204,7 @@ async def test_after_an_adoption_the_writer_before_is_refused_wherever_it_writes
 async def test_an_append_and_an_adoption_at_once_are_one_after_the_other(
     store: PostgresStore, other: PostgresStore
 ) -> None:
-    """Either the append came first, and the adopter reads it, or it is refused; never both, never neither."""
+    """Either the append is first, and the adopter reads it, or it is refused: never both and never neither."""
     for number in range(40):
         task_id = f"t{number}"
         await commit(store, creation(task_id, worker="gone"))
@@ -216,7 +216,7 @@ async def test_an_append_and_an_adoption_at_once_are_one_after_the_other(
         assert seqs == ([0, 1] if refusal else [0, 1, 2])
         if refusal:
             assert [task.task_id for task in adopted] == [task_id]
-        elif not adopted:  # the row was being written to: it is there for the next look
+        elif not adopted:  # the row was locked by the append: the next call adopts it
             assert [task.task_id for task in await other.adopt("w2", AGENTS, 10)] == [task_id]
         found = await other.read_task(task_id)
         assert found is not None
@@ -245,7 +245,7 @@ async def test_groups_of_two_hosts_that_overlap_never_wait_in_a_circle(
         for _ in range(40):
             await writer.commit(group(rng.sample(mine, 8)))
 
-    # Two groups of one host never have a task in common; those of two hosts may.
+    # Two groups of one host never share a task; groups of two hosts may.
     await asyncio.gather(
         write(store, names[:12]), write(store, names[12:]), write(other, names[:12]), write(other, names[12:])
     )
@@ -259,13 +259,13 @@ async def test_a_group_that_loses_a_deadlock_is_tried_again(store: PostgresStore
         )
         committing = asyncio.create_task(store.commit([addition("a", entry(2)), addition("b", entry(2))]))
         await until(lambda: _waiting(database))
-        await intruder.execute("SELECT 1 FROM tasks WHERE id = 'a' FOR UPDATE")  # goes on when the store gives way
+        await intruder.execute("SELECT 1 FROM tasks WHERE id = 'a' FOR UPDATE")  # continues when the store gives way
         await intruder.execute("COMMIT")
         assert await committing == [None, None]
 
 
 async def _waiting(database: str) -> bool:
-    """Somebody waits for a lock."""
+    """Whether some session waits for a lock."""
     async with session(database) as look:
         return bool(
             await look.fetchval(
@@ -425,7 +425,7 @@ async def test_hosts_that_look_for_webhooks_at_once_get_each_once(open_store: Op
 
 
 async def test_a_webhook_is_not_laid_to_rest_while_its_task_goes_on(store: PostgresStore, other: PostgresStore) -> None:
-    """Whichever comes first: what the task says next has somebody to deliver it."""
+    """In either order, the next entry of the task is delivered."""
     for number in range(30):
         name = f"t{number}"
         await commit(store, creation(name, state=INPUT_REQUIRED, worker="w1", push=config(name)))
@@ -437,7 +437,7 @@ async def test_a_webhook_is_not_laid_to_rest_while_its_task_goes_on(store: Postg
         assert push.due is not None
 
 
-# A server that goes and comes back
+# A server that stops and restarts
 
 
 # Tokens, keys and figures
@@ -465,7 +465,7 @@ async def test_who_follows_the_changes_of_several_hosts_misses_none(open_store: 
             await store.revoke_token(f"0.{number}", 2000)
 
     writing = asyncio.gather(*(write(store, f"{number}") for number, store in enumerate(stores)))
-    mirrors = [Mirror(store) for store in stores]
+    mirrors = [Cache(store) for store in stores]
     await asyncio.gather(writing, *(mirror.follow_until(writing) for mirror in mirrors))
     for mirror in mirrors:
         assert await mirror.misses_nothing()
@@ -484,7 +484,7 @@ async def test_a_change_that_is_committed_late_has_no_version_that_anyone_has_re
         await late.execute(postgres_identities.RAISE_VERSION, version)
         adding = asyncio.ensure_future(store.add_token(token("second")))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
-        mirror = Mirror(store)
+        mirror = Cache(store)
         await mirror.refresh()
         assert (mirror.version, set(mirror.tokens)) == (1, {"first"})
         await begun.commit()
@@ -522,7 +522,7 @@ async def test_for_a_task_of_someone_else_no_more_is_read_than_for_none(store: P
 
 
 class Proxy:
-    """Between a store and the server; it can lose what the server answers, or swallow everything."""
+    """A proxy between a store and the server; it can lose the server's replies, or drop everything."""
 
     def __init__(self, url: str) -> None:
         self.parts = urlsplit(url)
@@ -640,7 +640,7 @@ async def test_a_network_that_swallows_everything_ends_calls_and_is_got_over(
             await far.renew("w", FOR_LONG)
         with pytest.raises(OutcomeUnknown, match="did not respond in time"):
             await far.commit([addition("t", entry(2))])
-        with pytest.raises(StoreUnavailable) as failure:  # there is no connection to be had
+        with pytest.raises(StoreUnavailable) as failure:  # no connection can be made
             await far.commit([addition("t", entry(2))])
         assert not isinstance(failure.value, OutcomeUnknown)
     proxy.swallowing = False
@@ -711,7 +711,7 @@ async def test_a_database_that_takes_no_writes_says_so(store: PostgresStore, ope
     assert await late.read_task("t") is not None
 
 
-# What is said of it
+# Messages
 
 
 @pytest.mark.parametrize(
@@ -763,7 +763,7 @@ def test_texts_are_kept_and_keep_their_order(texts: list[str]) -> None:
 
 
 async def test_a_context_as_long_as_one_may_be_is_found(store: PostgresStore) -> None:
-    """An index takes only so much."""
+    """The size of an index row is limited."""
     context = "".join(random.Random(1).choices([chr(code) for code in range(0x4E00, 0x9000)], k=256))
     made = creation("t")
     made.create = NewTask("t", SCOPE._replace(owner=context * 12), context, 1)

@@ -1,4 +1,4 @@
-"""The writer in a process of its own: it ends with the host, and its death costs no host its life."""
+"""The writer in a process of its own: it ends with the host, and the host survives its death."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 from roost.engine.ports import StoreUnavailable
 from roost.stores.sqlite import SQLiteStore, StoreInUse
 from roost.stores.sqlite_process import WriterProcess
+from tests.waiting import until
 
-from .making import creation
+from .samples import creation
 
 HOLD = """
 import asyncio, sys
 from pathlib import Path
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import WriterProcess
-from tests.stores.making import creation
-from tests.waiting import until
+from tests.stores.samples import creation
 
 async def main():
     store = SQLiteStore(Path(sys.argv[1]), WriterProcess)

@@ -1,4 +1,4 @@
-"""Files of other releases: older ones are migrated, newer ones used as far as they allow it."""
+"""Files of other releases: older ones are migrated, and newer ones are used if they allow it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roost.stores import sqlite_schema
 from roost.stores.sqlite import SQLiteStore, StoreBroken
 from roost.stores.sqlite_schema import NewerSchema
 
-from .making import SCOPE, creation, ended, entry, query, reservation, token
+from .samples import SCOPE, creation, ended, entry, query, reservation, token
 
 RELEASE_1_TRIGGER = (
     """CREATE TEMP VIEW appends AS SELECT NULL AS task_id, NULL AS state, NULL AS status_time, NULL AS worker,
@@ -35,7 +35,7 @@ RELEASE_1_TRIGGER = (
             WHERE NEW.entries IS NOT NULL;
     END""",
 )
-"""What release 0.1.0 writes with; its migration refuses a `version` above 1 and looks at nothing else."""
+"""The statements with which release 0.1.0 writes. Its migration only checks that `version` is at most 1."""
 RELEASE_1_STALE = (
     "SELECT v.column1 FROM (VALUES (?,?)) v LEFT JOIN tasks t ON t.id = v.column1"
     " WHERE t.fence IS NOT v.column2 AND v.column1 IS NOT NULL"
@@ -43,7 +43,7 @@ RELEASE_1_STALE = (
 
 
 def release_1(path: Path) -> None:
-    """A file as release 0.1.0 makes it."""
+    """Make a file as release 0.1.0 does."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         for statement in sqlite_schema.STEPS[0]:
@@ -62,7 +62,7 @@ def tables(path: Path) -> dict[str, str]:
 
 
 def release_1_writes(path: Path, task_id: str, scope: int) -> None:
-    """A task that is accepted, and a direct exchange that begins and ends."""
+    """Write a task that is accepted, and a direct exchange that begins and ends."""
     segment = msgspec.msgpack.encode([entry(0, 1), entry(1)])
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0] <= 1
@@ -112,7 +112,7 @@ async def test_what_release_1_wrote_is_read_after_the_migration(tmp_path: Path) 
 
 
 async def test_release_1_goes_on_with_a_file_that_was_migrated_and_this_one_after_it(tmp_path: Path) -> None:
-    """An upgrade can be taken back."""
+    """An upgrade can be undone."""
     store = SQLiteStore(tmp_path)
     await store.commit([creation("mine", reserve=reservation("m"), status_time=2000), ended("over", status_time=500)])
     assert len(await store.prune("agent", 600, None, 10)) == 1
@@ -193,7 +193,7 @@ async def test_a_file_that_only_newer_code_can_work_with_is_refused_and_left_as_
     await SQLiteStore(tmp_path).close()
     set_meta(tmp_path / "journal.db", version=5, schema=6)
     before = (tmp_path / "journal.db").read_bytes()
-    for _ in range(2):  # refused again, not "in use": the lock was let go
+    for _ in range(2):  # refused again, and not "in use": the lock was released
         with pytest.raises(NewerSchema, match=r"schema 5.*knows 4.*upgrade Roost"):
             SQLiteStore(tmp_path)
     assert (tmp_path / "journal.db").read_bytes() == before

@@ -24,7 +24,7 @@ from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
 from roost.stores.sqlite_calls import WriterThread
 from roost.stores.sqlite_process import WriterProcess
 
-from .making import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot
+from .samples import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot
 
 OPEN = (
     "import sys; from pathlib import Path; from roost.stores.sqlite import SQLiteStore; SQLiteStore(Path(sys.argv[1]))"

@@ -1,4 +1,4 @@
-"""How hosts tell each other of news: others hear, nothing waits, and a server that comes back is found."""
+"""Wake-ups between hosts: they reach the others, delay nobody, and work again after the server restarts."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from tests.waiting import until
 Bus = PostgresWakes | NatsWakes
 
 
-class Ears:
-    """What a host has heard."""
+class Recorder:
+    """A host that records the wake-ups that it receives."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.calls = 0
         self.ids: list[str] = []
 
-    def hear(self, task_ids: Sequence[str]) -> None:
+    def record(self, task_ids: Sequence[str]) -> None:
         self.calls += 1
         self.ids += task_ids
 
     async def have(self, *task_ids: str) -> None:
-        async def heard() -> bool:
+        async def arrived() -> bool:
             return set(task_ids) <= set(self.ids)
 
-        await until(heard)
+        await until(arrived)
 
 
 class Buses:
-    """Hosts on one way of telling."""
+    """Hosts that use the same kind of wake-ups."""
 
     def __init__(self, make: Callable[[], Bus]) -> None:
         self.make = make
         self.made: list[Bus] = []
 
-    async def join(self) -> Ears:
-        ears = Ears(self.make())
-        self.made.append(ears.bus)
-        await ears.bus.listen(ears.hear)
-        return ears
+    async def join(self) -> Recorder:
+        recorder = Recorder(self.make())
+        self.made.append(recorder.bus)
+        await recorder.bus.listen(recorder.record)
+        return recorder
 
-    async def gather(self, number: int) -> list[Ears]:
-        """So many hosts, all of them connected."""
+    async def gather(self, number: int) -> list[Recorder]:
+        """Start a number of hosts and wait until all are connected."""
         found = [await self.join() for _ in range(number)]
 
         async def connected() -> bool:
-            return all(ears.bus.connected for ears in found)
+            return all(recorder.bus.connected for recorder in found)
 
         await until(connected)
         return found
@@ -84,7 +84,7 @@ async def buses(request: pytest.FixtureRequest) -> AsyncIterator[Buses]:
 
 @pytest.fixture(params=["postgresql", "nats"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres | Nats]:
-    """One that can be stopped."""
+    """A server that can be stopped."""
     for variable in ("ROOST_TEST_POSTGRES", "ROOST_TEST_NATS"):
         monkeypatch.delenv(variable, raising=False)
     with postgres(fsync=False) if request.param == "postgresql" else nats() as started:
@@ -133,10 +133,10 @@ async def test_what_waits_to_be_sent_is_bounded(buses: Buses, monkeypatch: pytes
 
 async def test_a_listener_that_fails_goes_on_listening(buses: Buses, caplog: pytest.LogCaptureFixture) -> None:
     one, two = await buses.gather(2)
-    hear = two.hear
+    record = two.record
 
     def fail_once(task_ids: Sequence[str]) -> None:
-        two.bus.on_wake = hear
+        two.bus.on_wake = record
         raise ValueError("for once")
 
     async def failed() -> bool:
@@ -163,12 +163,12 @@ async def test_a_server_that_goes_and_comes_back_is_listened_to_again(server: Po
         await until(lost)
         server.start()
 
-        async def heard(name: str = name) -> bool:
+        async def arrived(name: str = name) -> bool:
             one.bus.tell([name])
             two.bus.tell([name])
             return name in one.ids and name in two.ids
 
-        await until(heard)
+        await until(arrived)
     await buses.close()
 
 
@@ -182,11 +182,11 @@ async def test_a_host_starts_without_the_server_and_hears_once_it_is_there(
     assert "wake-ups between hosts do not work" in caplog.text
     server.start()
 
-    async def heard() -> bool:
+    async def arrived() -> bool:
         one.bus.tell(["hello"])
         return "hello" in two.ids
 
-    await until(heard)
+    await until(arrived)
     await buses.close()
 
 

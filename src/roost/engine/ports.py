@@ -275,6 +275,8 @@ Party = Literal["tenant", "owner", "agent"]
 
 
 class JournalReader(Protocol):
+    """The methods that read tasks and their entries."""
+
     async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
         """None too if the task is not the owner's, and then nothing more is read than for one that there is not."""
 

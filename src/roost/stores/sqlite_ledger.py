@@ -1,4 +1,4 @@
-"""Who has which reservation: the keys in memory, the rest in the table of sqlite_reservations.py.
+"""The ledger of reservations: the keys in memory, the rest in the table of sqlite_reservations.py.
 
 One process has the file, so a dict can hold the keys that are taken, and a message costs no index. The ledger decides
 about the reservations of a group before the group goes to the writer, and records them when it is committed. Two
@@ -106,7 +106,7 @@ class Ledger:
         rows: dict[int, ReservationRow | None],
         results: list[Refusal | None],
     ) -> _Batch:
-        """Decide who is written now. An append whose key another task has is refused.
+        """Decide which appends are written now. An append whose key another task has is refused.
 
         When an append waits, so do the later appends of its task.
         """

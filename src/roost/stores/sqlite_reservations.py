@@ -1,4 +1,4 @@
-"""Reservations as SQL on a connection: a table that grows at its end and is dropped from its front."""
+"""Queries for reservations, whose rows are appended at the end and deleted from the front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the SQLite store knows of reservations when answers are lost, callers go, and hosts come back."""
+"""The ledger of reservations when replies are lost, callers are cancelled, and hosts restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import WriterProcess
 
-from .making import addition, answer, config, creation, entry, reservation
+from .samples import addition, answer, config, creation, entry, reservation
 
 M = reservation("m")
 
@@ -102,7 +102,7 @@ async def test_a_key_in_a_group_that_was_not_committed_is_free(store: SQLiteStor
 
 
 async def test_who_waits_for_a_key_has_it_when_the_one_before_was_refused(store: SQLiteStore) -> None:
-    """And what follows in its own task waits with it."""
+    """The later appends of its task wait too."""
     writer = FaultyWriter(store)
     await store.commit([creation("old"), creation("next")])
     group = [
@@ -170,8 +170,8 @@ async def test_reservations_are_known_after_a_restart(store: SQLiteStore, tmp_pa
     await first.commit([creation("short", reserve=reservation("short", ttl_s=0))])
     await first.close()
     second = SQLiteStore(tmp_path / "data")
-    asked = [creation(f"new {n}", reserve=reservation(f"{n}")) for n in range(6)]
-    assert holders(await second.commit(asked)) == ["again", "1", None, "3", None, "5"]
+    repeats = [creation(f"new {n}", reserve=reservation(f"{n}")) for n in range(6)]
+    assert holders(await second.commit(repeats)) == ["again", "1", None, "3", None, "5"]
     assert await second.read_reserved(reservation("short").key) is None
     assert await second.drop_reservations(100) == 1
     await second.close()

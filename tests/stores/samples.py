@@ -1,4 +1,4 @@
-"""Tasks, appends, tokens and keys to put into a store."""
+"""Samples for stores: tasks, appends, tokens and keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def head(state: TaskState = TaskState.SUBMITTED, **changes: Any) -> TaskHead:
 
 
 def creation(task_id: str, *entries: Entry, **changes: Any) -> Append:
-    """The first append of a task; `changes` are fields of its NewTask, its Head and the append itself."""
+    """Return the first append of a task; `changes` are fields of its NewTask, its TaskHead and the append itself."""
     new = NewTask(task_id, changes.pop("scope", SCOPE), changes.pop("context_id", "context"), changes.pop("created", 1))
     rest = {name: changes.pop(name) for name in ("snapshot", "reserve", "push") if name in changes}
     found = head(changes.pop("state", TaskState.SUBMITTED), **changes)
@@ -51,12 +51,12 @@ def addition(task_id: str, *entries: Entry, fence: int = 1, **changes: Any) -> A
 
 
 def ended(task_id: str, **changes: Any) -> Append:
-    """A task that is over with its first append."""
+    """Return the append of a task that ends with it."""
     return creation(task_id, **{"state": TaskState.COMPLETED, "worker": None, **changes})
 
 
 def answer(task_id: str, *entries: Entry, fence: int = 1, worker: str = WORKER, **changes: Any) -> Append:
-    """A message to a paused task: it works again, for whoever took the message."""
+    """Return the append of an answer to a paused task, which works again on the host that received the answer."""
     moved = head(TaskState.WORKING, worker=worker, fence=fence + 1)
     return addition(task_id, *entries, fence=fence, head=moved, goes_on=True, **changes)
 
@@ -70,7 +70,7 @@ def config(task_id: str, id: str = "hook", cursor: int = 0, sealed: bytes = b"se
 
 
 def move(task_id: str, id: str = "hook", **changes: Any) -> CursorMove:
-    """A delivery of entry 1 after which all is delivered."""
+    """Return the move after a delivery of entry 1, with nothing left to deliver."""
     return CursorMove(task_id, id, 1, 0, 0, False, "", None, True)._replace(**changes)
 
 
@@ -101,8 +101,8 @@ def audited(number: int, **changes: Any) -> Audited:
     )
 
 
-class Mirror:
-    """What a host knows of tokens and keys that reads only what has changed."""
+class Cache:
+    """The tokens and keys that a host knows if it reads only changes."""
 
     def __init__(self, store: Identities) -> None:
         self.store = store
@@ -126,6 +126,6 @@ class Mirror:
         await self.refresh()
 
     async def misses_nothing(self) -> bool:
-        whole = Mirror(self.store)
+        whole = Cache(self.store)
         await whole.refresh()
         return (self.version, self.tokens, self.keys) == (whole.version, whole.tokens, whole.keys)
