@@ -1,6 +1,6 @@
-"""A small A2A agent that does everything right, but for one thing: a switch for each fault.
+"""A small A2A host in memory that does everything right, except for one fault. It knows two callers.
 
-It is the agent of the kit (see docs/conform.md), in memory, for two callers. `doors.py` serves it.
+Its agent behaves as the profile `tck` says (docs/conform.md); `operations.py` has the operations, `doors.py` serves it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any
 
 import httpx
 
-from roost.identity.signing import Signer, base64url, make_pair, sign, sign_card, signer
-from roost.protocol.canonical import card_form
 from roost.protocol.errors import (
     ExtensionSupportRequired,
     IdempotencyKeyReused,
@@ -27,31 +25,15 @@ from roost.protocol.errors import (
     TooManyRequests,
     UnsupportedOperation,
 )
-
-JSONObject = dict[str, Any]
+from tests.conform.broken_card import IDEMPOTENCY, NEEDED, QUIRKS, JSONObject, broken_card
 
 TOKENS = {"token-a": "a", "token-b": "b"}
-RESUME = "urn:roost:a2a:stream-resume:v1"
-IDEMPOTENCY = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
-NEEDED = "urn:example:needed"
-TENANT = "of-the-interface"
-SECOND = "http://127.0.0.1:9/second"
 WORK_S = 0.25
-"""Seconds of long work for a caller who waits for its end: more than `roost conform` takes for no work at all."""
+"""Seconds of long work if the caller waits for its end. `roost conform` takes shorter work for none."""
 PIECES = 4
 RACES = 3
-"""Which message with a key is the one that two callers send at once: the first two are sent one after another."""
+"""The number of the idempotency key that is sent several times at once. The keys before are sent one after another."""
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_CANCELED", "TASK_STATE_FAILED")
-STREAM_FAULTS = ("order-update-first", "order-context", "states-back", "event-lost", "event-twice", "stream-unfinished")
-"""They change what is streamed, not what is stored: such a host cannot say that streams can be resumed."""
-
-_pair = make_pair("EdDSA")
-SIGNER: Signer = signer(_pair.kid, _pair.alg, _pair.private)
-JWKS = b'{"keys":[' + _pair.public + b"]}"
-
-
-QUIRKS = "quirks"
-"""Not a fault: a host that does what the specification leaves to it, and few others do."""
 
 
 def now(world: World) -> str:
@@ -68,7 +50,7 @@ def now(world: World) -> str:
 
 
 class Stored:
-    """A task, and every event of it."""
+    """A task and all of its events."""
 
     def __init__(self, task: JSONObject, owner: str) -> None:
         self.task = task
@@ -102,7 +84,7 @@ class Stored:
 
 
 class World:
-    """One host with one fault. `bindings` are those that its card names."""
+    """One host with one fault. `bindings` is rest, rpc or both."""
 
     def __init__(self, fault: str, bindings: str, base: str) -> None:
         self.fault = fault
@@ -120,61 +102,7 @@ class World:
         self.background: set[asyncio.Task[None]] = set()
 
     def card(self) -> JSONObject:
-        names = {"rest": ["HTTP+JSON"], "rpc": ["JSONRPC"], "both": ["JSONRPC", "HTTP+JSON"]}[self.bindings]
-        interfaces = [{"url": self.base, "protocolBinding": name, "protocolVersion": "1.0"} for name in names]
-        if self.fault == "card-binding":
-            interfaces.append({"url": self.base, "protocolBinding": "REST", "protocolVersion": "1.0"})
-        if self.fault == "card-relative":
-            interfaces.append({"url": "/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"})
-        if self.fault == QUIRKS:
-            interfaces[0]["tenant"] = TENANT
-            interfaces.insert(0, {**interfaces[0], "url": f"{self.base}/2.0", "protocolVersion": "2.0"})
-            interfaces.append({**interfaces[-1], "url": SECOND})
-        if self.fault == "version-old":
-            interfaces.append({**interfaces[0], "protocolVersion": "0.3"})
-        declared: list[JSONObject] = [] if self.fault == QUIRKS else [{"uri": IDEMPOTENCY}]
-        if self.fault not in STREAM_FAULTS:
-            declared.append({"uri": RESUME})
-        if self.fault.startswith("required"):
-            declared.append({"uri": NEEDED, "required": True})
-        card: JSONObject = {
-            "name": "tck",
-            "description": "Does what it should, or all but that.",
-            "version": "1.0.0",
-            "supportedInterfaces": interfaces,
-            "capabilities": {"streaming": True, "pushNotifications": True, "extensions": declared},
-            "defaultInputModes": ["text/plain"],
-            "defaultOutputModes": ["text/plain"],
-            "skills": [{"id": "tck", "name": "tck", "description": "For tests.", "tags": ["tck"]}],
-            "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
-            "securityRequirements": [{"schemes": {"bearer": {}}}],
-        }
-        if self.fault == "card-field":
-            del card["version"]
-        if self.fault == "card-empty":
-            card["skills"] = []
-        if self.fault == "push-undeclared":
-            card["capabilities"]["pushNotifications"] = False
-        if self.fault == "extended-open":
-            card["capabilities"]["extendedAgentCard"] = True
-        if self.fault in ("card-undeclared", "extended-open"):
-            del card["securitySchemes"], card["securityRequirements"]
-        keys_at = "https://keys.example.com" if self.fault == QUIRKS else self.base
-        jku = f"{keys_at}/.well-known/jwks.json"
-        signatures = sign_card(card, [SIGNER], jku)
-        if self.fault == "card-unsigned":
-            signatures = [sign(card_form(card), SIGNER, {"jku": jku})]
-        card["signatures"] = [{"protected": one.protected, "signature": one.signature} for one in signatures]
-        if self.fault == "card-tampered":
-            card["description"] = "Somebody else wrote this."
-        if self.fault == "card-unsigned":
-            card["x-unsigned"] = "Nobody signed this."
-        if self.fault == "card-header":
-            card["signatures"].append({"protected": "eyJhbGciOiJub25lIn0", "signature": "AA"})
-        if self.fault == "card-typ":
-            protected = base64url(b'{"alg":"EdDSA","kid":"of-somebody-else"}')
-            card["signatures"].append({"protected": protected, "signature": "AA"})
-        return card
+        return broken_card(self.fault, self.bindings, self.base)
 
     def find(self, task_id: str, owner: str, door: str = "") -> Stored:
         stored = self.tasks.get(task_id)
@@ -232,7 +160,7 @@ class World:
         return None if self.fault == "idempotency-twice" else self.tasks[task_id]
 
     async def _race(self, key: str) -> None:
-        """Nobody has recorded the key yet: let a second caller come to the same conclusion before anybody does."""
+        """Wait until a second caller has found that the key is not recorded yet."""
         self.racing[key] = self.racing.get(key, 0) + 1
         if len(self.racing) == RACES:
             if self.racing[key] > 1:
@@ -305,10 +233,10 @@ class World:
         await self.emit(stored, "TASK_STATE_COMPLETED")
 
     async def _long_work(self, stored: Stored, waits: bool) -> None:
-        """Work until the caller has seen it: how fast the machine is does not matter.
+        """Work until the client has seen the task at work, however slow the machine is.
 
-        A caller who does not wait for the end shows by its next request that it knows the task. A task that works on
-        although it was canceled is seen as canceled first.
+        A client that does not wait for the end shows with its next request that it knows the task. A task that works on
+        although it was canceled waits for one more request, so that the client sees it canceled first.
         """
         await self.piece(stored, "0 ")
         if waits:
@@ -417,7 +345,7 @@ class World:
     async def follow(
         self, stored: Stored, start: int, task: JSONObject | None = None
     ) -> AsyncIterator[tuple[int | None, JSONObject]]:
-        """From an event on; with `task` that comes first, without an id. To the end of the task."""
+        """Yield the events from a position to the end of the task, after a snapshot of the task if there is one."""
         position = start
         stored.readers += 1
         self.streams += 1

@@ -1,4 +1,4 @@
-"""`python -m tests.conform.doors`: the broken host on HTTP+JSON and JSON-RPC, with every fault at a path of its own.
+"""`python -m tests.conform.doors`: serves the broken host on HTTP+JSON and JSON-RPC, with each fault at its own path.
 
 /FAULT/BINDINGS/.well-known/agent-card.json is a card that names those bindings: rest, rpc or both.
 """
@@ -27,7 +27,8 @@ from roost.protocol.errors import (
     Unauthenticated,
     VersionNotSupported,
 )
-from tests.conform.broken import JWKS, QUIRKS, TENANT, TOKENS, World
+from tests.conform.broken import TOKENS, World
+from tests.conform.broken_card import JWKS, QUIRKS, TENANT
 from tests.conform.operations import STREAMS, Call
 
 SESSION = "session=a"
@@ -69,7 +70,7 @@ async def card(request: Request) -> Response:
 
 
 async def page(_: Request) -> Response:
-    """What a host says that has one for every path."""
+    """Serve a page at a path that the host does not know, as hosts with a web site do."""
     return Response("<title>Welcome</title>", media_type="text/html")
 
 
@@ -78,7 +79,7 @@ async def jwks(_: Request) -> Response:
 
 
 def admitted(request: Request, world: World, operation: str) -> str:
-    """The owner."""
+    """Return the owner of the tasks of this caller."""
     token = request.headers.get("authorization", "").removeprefix("Bearer ")
     if token in TOKENS:
         return TOKENS[token]
@@ -170,7 +171,7 @@ async def rest(request: Request) -> Response:
 
 
 def route(method: str, path: str) -> tuple[str, dict[str, str]]:
-    """LookupError if there is none."""
+    """Return the operation and the parameters in its path. LookupError if there is none."""
     for operation, (wanted, template) in ROUTES.items():
         pieces, given = template.strip("/").split("/"), path.split("/")
         if wanted != method or len(pieces) != len(given):

@@ -1,4 +1,4 @@
-"""The faults of the broken host: how each is judged, and which checks are there to find it."""
+"""The faults of the broken host, and the checks that must find each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of the broken host, the same for both of its doors."""
+"""The operations of the broken host, for both bindings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from roost.protocol.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from tests.conform.broken import ENDED, QUIRKS, RESUME, JSONObject, Stored, World
+from tests.conform.broken import ENDED, Stored, World
+from tests.conform.broken_card import QUIRKS, RESUME, JSONObject
 
 Events = AsyncIterator[tuple[int | None, JSONObject]]
 
@@ -25,7 +26,7 @@ STREAMS = ("SendStreamingMessage", "SubscribeToTask")
 
 
 class Call:
-    """One call by one owner."""
+    """One call of one caller."""
 
     def __init__(self, world: World, owner: str, params: JSONObject, headers: dict[str, str], door: str) -> None:
         self.world = world
@@ -208,7 +209,7 @@ class Call:
         return self.world.follow(stored, last + (1 if self.fault == "resume-gap" else 0), copy.deepcopy(stored.task))
 
     async def _until_paused(self, stored: Stored, events: Events) -> Events:
-        """A stream that a message began ends where the task waits."""
+        """End the stream of a message when its task is interrupted."""
         whole = False
         try:
             async for position, event in events:

@@ -1,4 +1,4 @@
-"""Programs that serve something to judge, each in a process of its own."""
+"""Runs a module that serves a host to judge, in its own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVES = re.compile(r"Serves at (http\S+)")
 
 @contextmanager
 def served(module: str, *args: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Its URL, once it says so on stderr."""
+    """Start a module, and yield its URL and its process when it has printed the URL on stderr."""
     command = [sys.executable, "-m", module, *args]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT)
     assert process.stderr is not None

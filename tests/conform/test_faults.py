@@ -1,4 +1,4 @@
-"""The harness is honest: each fault is found by the check that is meant to find it, and by no other."""
+"""Each fault is found by the check that is meant to find it, and by no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.conform.hints import Hint, Hints
 from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
-from tests.conform.broken import QUIRKS, SECOND
+from tests.conform.broken_card import QUIRKS, SECOND
 from tests.conform.faults import FAULTS, Fault
 
 AT_ONCE = 16
@@ -29,7 +29,7 @@ HANGS = (
     "cancel-ignored",
     "paused-open",
 )
-"""Faults that show only when the time limit is over. They begin first, so that the others use the time."""
+"""Faults that show only when the time limit is over. They are judged first, while the others are judged too."""
 SOUND = (
     Fault("none", (), "both"),
     Fault("none", (), "rest"),
@@ -40,7 +40,7 @@ SOUND = (
 OPEN_STREAMS = (Fault("paused-open", ("stream.end",), "rest"), Fault("paused-open", (), "rpc"))
 
 UNSEEDED = {"version.current", "signatures.notice"}
-"""Whatever breaks the first breaks all others too; the second is broken only if our own verifier is."""
+"""Checks without a fault: what breaks the first breaks all others, and only our own verifier can break the second."""
 
 
 WAITS = Hints(plain=Hint("tck-input-required"))

@@ -1,4 +1,4 @@
-"""Hosts that hang, stream for ever, or answer with rubbish: it ends, within its bounds, and says what it saw."""
+"""Hosts that hang, stream without end or send garbage: the judgement ends within its limits and reports them."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ RUBBISH = {
 
 
 LIMIT_S = 3.0
-"""The time limit where a host does not answer: a test takes as long."""
+"""The time limit for a host that does not answer. The test takes as long."""
 PATIENCE_S = 20.0
-"""The time limit where it answers."""
+"""The time limit for a host that answers."""
 
 
 async def judged(url: str, seconds: float, *only: str) -> ConformReport:
@@ -122,7 +122,7 @@ def endless_stream(connection: socket.socket) -> None:
 
 
 def with_card(serve: Serve) -> Serve:
-    """The card is fine; all else is as it is."""
+    """Serve a valid card, and everything else as `serve` does."""
 
     def both(connection: socket.socket, path: str) -> None:
         if "agent-card" in path:
@@ -199,7 +199,7 @@ async def test_an_interface_that_cannot_be_called_is_left_out() -> None:
 
 
 def test_an_interface_elsewhere_is_not_called(conform: Conform) -> None:
-    """Its URL came from the card: nobody said that the token is for that host."""
+    """The URL comes from the card, and the user did not say that the token is for that host."""
     other = {"url": "http://localhost:9/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
     with hostile(says(answer(card("", supportedInterfaces=[other])))) as url:
         done = conform(url, "--token", "secret", "--timeout", PATIENCE_S)
@@ -209,7 +209,7 @@ def test_an_interface_elsewhere_is_not_called(conform: Conform) -> None:
 
 
 async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card is fetched with it, and names interfaces on the same host without."""
+    """The card is served with TLS, and names interfaces on the same host without TLS."""
     ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     ca.issue_cert("127.0.0.1").configure_cert(context)
@@ -238,7 +238,7 @@ async def test_a_token_does_not_leave_tls(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("before", [150, 1900, 3950])
 async def test_no_part_of_a_token_is_in_a_report(before: int) -> None:
-    """A host may say it wherever a report is cut."""
+    """The token is in a response where the report cuts it."""
     token = "first-half-of-it-and-the-second-half-of-it" * 2
     said = json.dumps({"error": {"code": 500, "message": "x" * before + f"{token} " * 100}}).encode()
     with hostile(with_card(says(answer(said, status="500 Oops")))) as url:

@@ -1,4 +1,4 @@
-"""Our own host, a real process with tokens and gRPC: everything that it declares holds, after a crash too."""
+"""Our own host passes all checks of what it declares: as a real process, with tokens, gRPC and a crash."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ NOT_THERE = {
     "v1.sunset",
     "version.old",
 }
-"""What the host, or the kit's agent on it, does not declare."""
+"""Checks of what the host, or its agent `tck`, does not declare."""
 JUDGED_ELSEWHERE = re.compile("compared with|which version.old judges")
 
 
 class Own:
-    """A host that can crash and come back."""
+    """A host that can crash and start again at the same URL."""
 
     def __init__(self, data: Path, stack: ExitStack) -> None:
         self.data = data
@@ -117,7 +117,7 @@ def test_nothing_was_skipped_but_what_it_does_not_declare(report: ConformReport)
 
 
 def test_an_agent_of_which_nothing_is_known_is_judged_by_what_it_does(reports: tuple[ConformReport, ...]) -> None:
-    """This one asks for input whatever it is told."""
+    """This agent asks for input, whatever it is sent."""
     report = reports[1]
     bad = [*report.of(Outcome.FAILED), *report.of(Outcome.ERROR)]
     assert [(one.name, one.expected, one.observed, one.reason) for one in bad] == []

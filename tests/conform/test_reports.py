@@ -1,4 +1,4 @@
-"""What a report shows, and what it must not."""
+"""What a report shows, and what it must not show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An unmodified server of a2a-sdk: what its users ran into is found, and the report in the docs says the same."""
+"""The known faults of an unmodified server of a2a-sdk are found, and the report in the docs names them."""
 
 from __future__ import annotations
 
