@@ -6,6 +6,7 @@ The server has the default request handler, tasks in SQLite, webhooks, and all t
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 
 import grpc
@@ -101,11 +102,15 @@ async def serve(file: str, port: int, grpc_port: int) -> None:
         *create_jsonrpc_routes(handler, rpc_url="/rpc"),
         *create_rest_routes(handler),
     ]
-    grpc_server = grpc.aio.server()
-    add_A2AServiceServicer_to_server(GrpcHandler(handler), grpc_server)
-    grpc_server.add_insecure_port(f"127.0.0.1:{grpc_port}")
-    await grpc_server.start()
-    await uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=port, log_level="critical")).serve()
+    calls = grpc.aio.server()
+    add_A2AServiceServicer_to_server(GrpcHandler(handler), calls)
+    calls.add_insecure_port(f"127.0.0.1:{grpc_port}")
+    await calls.start()
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as gRPC does
+        listener.bind(("127.0.0.1", port))
+        config = uvicorn.Config(Starlette(routes=routes), log_level="critical")
+        await uvicorn.Server(config).serve(sockets=[listener])
 
 
 if __name__ == "__main__":

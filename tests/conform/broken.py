@@ -1,7 +1,6 @@
 """A small A2A host in memory that does everything right, except for one fault. It knows two callers.
 
-Its agent behaves as the profile `tck` says (docs/conform.md). `operations.py` has the operations, and `doors.py`
-serves it.
+Its agent behaves as the profile `tck` says (docs/conform.md); `operations.py` has the operations, `doors.py` serves it.
 """
 
 from __future__ import annotations

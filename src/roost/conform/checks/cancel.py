@@ -61,7 +61,8 @@ async def _canceled(x: Case, hint: Hint) -> JSONObject:
             continue
         response = await x.call("CancelTask", {"id": begun["id"]})
         if response.result is not None:
-            return begun
-        if not x.is_error(response, TaskNotCancelable) or not settled(await x.get(begun["id"])):
+            if state(response.result) is TaskState.CANCELED or not settled(response.result):
+                return begun
+        elif not x.is_error(response, TaskNotCancelable) or not settled(await x.get(begun["id"])):
             raise CheckFailed(response.seen, "CancelTask succeeds")
     raise NotJudged("the task ended before it could be canceled")
