@@ -1,6 +1,6 @@
 """Test an agent without a socket: `async with roost.testing.client(agent) as client`.
 
-Messages go through the real door and the real engine; the journal is in memory.
+Messages go through the real door and the real engine. The journal is in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from roost.agents.agent import Hostable
-from roost.agents.task import Says, as_parts
+from roost.agents.task import Content, as_parts
 from roost.engine.ids import new_id
 from roost.host import Host, asgi
 from roost.protocol.codec import convert, decoder, encode
@@ -40,22 +40,27 @@ class CallFailed(Exception):
 
 
 class InProcessClient:
-    """Talks to one agent of a host in this process."""
+    """A client of one agent of a host in this process."""
 
     def __init__(self, http: httpx.AsyncClient, agent: str) -> None:
         self.http = http
         self.agent = agent
 
-    async def send(self, says: Says, *, task: Task | str = "", context: str = "", wait: bool = True) -> Task | Message:
-        """Send a message and wait until the task ends or asks; a direct reply comes as a Message."""
+    async def send(
+        self, says: Content, *, task: Task | str = "", context: str = "", wait: bool = True
+    ) -> Task | Message:
+        """Send a message and return the task when it has ended or asks a question; a direct reply is a Message.
+
+        With wait=False the task is returned as soon as it is accepted.
+        """
         body = self._body(says, task, context, wait)
         answer = decoder(SendMessageResponse)((await self._call("POST", "message:send", body)).content)
         found = answer.task or answer.message
         assert found is not None
         return found
 
-    async def stream(self, says: Says, *, task: Task | str = "", context: str = "") -> list[StreamResponse]:
-        """Send a message and collect the stream until it ends."""
+    async def stream(self, says: Content, *, task: Task | str = "", context: str = "") -> list[StreamResponse]:
+        """Send a message and return the events of the stream when it has ended."""
         response = await self._call("POST", "message:stream", self._body(says, task, context, True))
         lines = response.content.split(b"\n")
         return [decoder(StreamResponse)(line[6:]) for line in lines if line.startswith(b"data: ")]
@@ -66,9 +71,9 @@ class InProcessClient:
     async def cancel(self, task: Task | str) -> Task:
         return decoder(Task)((await self._call("POST", f"tasks/{_id(task)}:cancel", b"{}")).content)
 
-    def _body(self, says: Says, task: Task | str, context: str, wait: bool) -> bytes:
+    def _body(self, content: Content, task: Task | str, context: str, wait: bool) -> bytes:
         message = Message(
-            message_id=new_id(), role=Role.USER, parts=as_parts(says), task_id=_id(task), context_id=context
+            message_id=new_id(), role=Role.USER, parts=as_parts(content), task_id=_id(task), context_id=context
         )
         return encode(
             SendMessageRequest(message=message, configuration=SendMessageConfiguration(return_immediately=not wait))
@@ -83,7 +88,7 @@ class InProcessClient:
 
 @asynccontextmanager
 async def client(agent: Hostable, *, data: str | None = None) -> AsyncIterator[InProcessClient]:
-    """A client of a host that serves this agent only. With `data`, the journal is kept in that folder."""
+    """Start a host that serves this agent only, and yield its client. With `data`, the journal is in that folder."""
     host: Host = asgi(agent, public_url=BASE, data=data)
     await host.start()
     headers = {"A2A-Version": "1.0", "Content-Type": "application/json"}

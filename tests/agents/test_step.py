@@ -329,7 +329,7 @@ async def test_a_record_that_nobody_asks_for_is_logged(caplog):
             task = await send(host, "go")
             done = await send(host, "yes", task=task)
     assert done.status.state is TaskState.COMPLETED
-    assert "'old name' #0 is on record, but this run never asked for it" in caplog.text
+    assert "'old name' #0 is on record, but this run did not reach it" in caplog.text
     assert "'new name'" not in caplog.text
 
 

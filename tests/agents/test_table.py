@@ -558,7 +558,7 @@ async def test_metadata_that_cannot_be_json_leaves_the_task_where_it_was():
     @agent.on_message
     async def odd(task):
         with pytest.raises(TypeError):
-            task._run.status(TaskState.COMPLETED, None, {"value": object()})
+            task._turn.status(TaskState.COMPLETED, None, {"value": object()})
         yield "went on"
 
     async with client(agent) as host:

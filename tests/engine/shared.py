@@ -134,9 +134,8 @@ class Replica:
         if engine.lease.watchdog is not None:
             engine.lease.watchdog.cancel()
         for _, run in engine.runner.runs.values():
-            run.dead = True
-            if run.task is not None:
-                run.task.cancel()
+            run.close()
+            run.stop()
         for live in engine.lives.values():
             live.lost = True
         engine.store.leases.pop(engine.worker, None)  # type: ignore[attr-defined]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.fleet.loader import LoadError, is_single_file, load
+from roost.agents.modules import LoadError
+from roost.fleet.loader import is_single_file, load
 
 AGENT = """
 from roost import Agent

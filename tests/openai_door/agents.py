@@ -3,6 +3,7 @@
 import asyncio
 
 from roost import Agent, Artifact, Part
+from roost.extensions.data import TokenUsage
 from roost.protocol.types import TaskState
 
 GATES: dict[str, asyncio.Event] = {}
@@ -199,8 +200,12 @@ priced = Agent("priced", parallel=True)
 
 @priced.on_message
 async def says_what_it_cost(task):
-    """Ends with a cost-v1 in the form that its message names; `odd` gives what is no number."""
+    """Ends with a cost-v1 in the form that its message names; `odd` gives what is no number, `turn` reports usage."""
     yield "cheap"
+    if task.text == "turn":
+        task._turn.usage(TokenUsage(10, 3, 0))
+        task._turn.usage(TokenUsage(2, 0, 5), 0.1)
+        return
     if task.text == "odd":
         parts, metadata = cost(1, "many")
     else:
@@ -218,8 +223,8 @@ async def calls_tools(task):
 
     async def tell(call: str, phase: str, **more: object) -> None:
         parts, metadata = mark("tool-call-v1", {"toolCallId": call, "name": "look", "phase": phase, **more}, form)
-        message = task._run.message(parts, metadata)
-        task._run.status(TaskState.WORKING, message)
+        message = task._turn.message(parts, metadata)
+        task._turn.status(TaskState.WORKING, message)
 
     await tell("c1", "started", args={"q": "bird"})
     await tell("c1", "started", args={"q": "bird"})

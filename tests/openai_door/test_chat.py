@@ -300,7 +300,7 @@ def test_a_question_without_words_is_shown_by_its_form(client: openai.OpenAI) ->
 # Usage and tools
 
 
-@pytest.mark.parametrize("form", ["1", "2", "3"])
+@pytest.mark.parametrize("form", ["1", "2", "3", "turn"])
 def test_usage_is_what_the_agent_says_in_any_of_its_forms(client: openai.OpenAI, form: str) -> None:
     answer = ask(client, "priced", form)
     assert said(answer) == "cheap", "a cost is no text"

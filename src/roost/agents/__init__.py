@@ -1,1 +1,1 @@
-"""What can be hosted."""
+"""The runtimes: what calls an agent, behind the port `Turn` (engine/turn.py)."""

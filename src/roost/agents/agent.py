@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from roost.agents.process import ProcessInvoker
-from roost.agents.python import AsyncInvoker, Invoker, ThreadInvoker
+from roost.agents.python import Handler, Invoker, invoker_of, is_async
 from roost.engine.hosted import AgentLimits, Caller, ExtendedCard, HostedAgent, Profile
-from roost.engine.run import Run
+from roost.engine.turn import Turn
 from roost.identity.scopes import SCHEMES
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill
 
-Handler = Callable[..., Any]
 F = TypeVar("F", bound=Handler)
 E = TypeVar("E", bound=Callable[[Caller], ExtendedCard | None])
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 THREADS = 64
+"""How many turns of a plain function, or of an agent with processes, run at the same time by default."""
 
 
 @runtime_checkable
@@ -32,28 +32,30 @@ class Hostable(Protocol):
 
 
 class AgentDefinitionError(Exception):
-    """The agent's author has to change something."""
+    """The definition of an agent is wrong; the message says what its author has to change."""
 
 
 class Agent:
     """One agent of the fleet.
 
-    id: its name in paths: letters, digits, `.`, `_` and `-`.
-    name: shown on the card; the id by default.
-    description: the handler's docstring by default.
-    version: of the agent, on the card.
-    skills: what it can do; one is made from the description where none is given.
-    input_modes, output_modes: media types, `*/*` for all; other input is refused.
-    direct: it may answer by `task.reply` with a message and no task.
+    id: the agent's name in paths: letters, digits, `.`, `_` and `-`.
+    name: the name on the card; the id by default.
+    description: the description on the card; the function's docstring by default.
+    version: the agent's version on the card.
+    skills: what the agent can do; by default one skill is made from the description.
+    input_modes, output_modes: the media types of the agent, `*/*` for all. Other input is refused.
+    direct: the agent may answer with `task.reply`: a message and no task.
     parallel: turns of one context may run at the same time.
-    on_crash: "resume" calls the function again; "fail" ends the task FAILED.
-    process: run each task in a process of its own, which can be stopped hard.
-    env: variables for that process, beside PATH, HOME, locale and the like; nothing else is passed on.
-    join_ms: join pieces of text that come within this time into one event.
-    concurrency, queue: runs at the same time, and messages that may wait; then 429.
-    wall_s, silence_s: longest run, and longest time without an emission; then FAILED.
-    schemes: credentials that it takes, of those that the host does: "bearer", "apiKey", "jwt", "mtls", "unix".
-    card_extras: members of its card beyond A2A's, each named x-...; signed with the rest.
+    on_crash: "resume" calls the function again after a crash; "fail" ends the task FAILED.
+    process: each turn runs in a process of its own, which can be stopped hard.
+    env: environment variables for that process. It gets these, PATH, HOME, the locale and the like, and no others.
+    join_ms: pieces of text that come within this many milliseconds are joined into one event.
+    concurrency: how many turns run at the same time.
+    queue: how many messages may wait for their turn; further ones are refused with 429.
+    wall_s, silence_s: the longest turn, and the longest time without an emission, in seconds; then FAILED.
+    schemes: the security schemes that the agent accepts, out of those of the host: "bearer", "apiKey", "jwt", "mtls",
+        "unix"; all by default.
+    card_extras: members of the card beyond those of A2A, each named x-...; they are signed with the rest.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Agent:
         self.extended: Callable[[Caller], ExtendedCard | None] | None = None
 
     def on_message(self, handler: F) -> F:
-        """Decorator: this function answers every message. It is called as `handler(task)`."""
+        """Decorate the function that answers every message. It is called as `handler(task)`."""
         if self.handler is not None:
             raise AgentDefinitionError(f"agent {self.id!r} has two on_message functions; it can have one")
         try:
@@ -136,9 +138,9 @@ class Agent:
         return handler
 
     def extended_card(self, more: E) -> E:
-        """Decorator: this function says what the card tells a caller who is known, as `more(caller)`.
+        """Decorate the function that returns what the card tells an authenticated caller, as `more(caller)`.
 
-        It is called for each request, so it should be quick. With None the caller gets the ordinary card.
+        It is called for each request, so it should be quick. If it returns None the caller gets the public card.
         """
         self.extended = more
         return more
@@ -149,7 +151,7 @@ class Agent:
         text = self.description or inspect.getdoc(handler) or f"The agent {self.name}."
         description = " ".join(text.split())
         skills = self.skills or [AgentSkill(id=self.id, name=self.name, description=description, tags=[self.id])]
-        threads = self.process or not _is_async(handler)
+        threads = self.process or not is_async(handler)
         return Profile(
             id=self.id,
             name=self.name,
@@ -180,14 +182,12 @@ class Agent:
 
     def hosted(self) -> HostedFunction:
         handler = self._handler()
-        call: Invoker
-        if self.process:
-            call = ProcessInvoker(inspect.getfile(handler), self.id, self.join_s, self.env)
-        elif _is_async(handler):
-            call = AsyncInvoker(handler, self.join_s)
-        else:
-            call = ThreadInvoker(handler, self.join_s)
+        call = ProcessInvoker(inspect.getfile(handler), self.id, self.env) if self.process else self.invoker()
         return HostedFunction(self.profile, call)
+
+    def invoker(self) -> Invoker:
+        """What calls the function in the present process."""
+        return invoker_of(self._handler(), self.join_s)
 
     def _handler(self) -> Handler:
         if self.handler is None:
@@ -196,16 +196,14 @@ class Agent:
 
 
 class HostedFunction:
+    """An agent's function and what calls it."""
+
     def __init__(self, profile: Profile, call: Invoker) -> None:
         self.profile = profile
         self.call = call
 
-    async def run(self, run: Run) -> None:
-        await self.call(run)
+    async def run(self, turn: Turn) -> None:
+        await self.call(turn)
 
-    async def cancel(self, run: Run) -> None:
-        return None
-
-
-def _is_async(handler: Handler) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
+    async def cancel(self, turn: Turn) -> None:
+        """Do nothing: the function learns of it when its coroutine is cancelled."""

@@ -1,14 +1,13 @@
-"""`Agent(process=True)`: each run has a process of its own, with a clean environment, and can be stopped hard.
+"""`Agent(process=True)`: each turn has a process of its own, with a clean environment, and can be stopped hard.
 
-The function runs there; the journal stays here. Every call of `task` crosses a socket pair
-and is done on the real Run, so that steps, answers and re-runs are the same as in process.
+The function runs in that process, the journal stays in this one. Every call of `Turn` there (child.py) crosses a
+socket pair and is made here on the engine's turn, so that steps, answers and re-runs are the same as in process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -18,35 +17,39 @@ from collections.abc import Mapping
 from roost.agents.process_frames import (
     ArtifactFrame,
     AskFrame,
+    JoinedFrame,
     ProcessFrame,
     Start,
     StatusFrame,
+    UsageFrame,
     pack,
     receive,
     unpack,
 )
-from roost.engine.run import Run, Unwind
+from roost.engine.turn import Turn
+from roost.protocol.codec import encode
 from roost.protocol.entries import StepRecord
 from roost.protocol.types import Message
 
-log = logging.getLogger("roost.agents")
-
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT")
+"""Environment variables of the host that the process gets."""
 TERM_GRACE_S = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 class ProcessFailed(Exception):
-    """The agent's process raised, or died without a word."""
+    """The function raised in the agent's process, or the process ended before the function did."""
 
 
 class ProcessInvoker:
-    def __init__(self, file: str, agent: str, join_s: float, env: Mapping[str, str]) -> None:
+    """Calls the function of one agent in a new process for each turn."""
+
+    def __init__(self, file: str, agent: str, env: Mapping[str, str]) -> None:
         self.file = file
         self.agent = agent
-        self.join_s = join_s
         self.env = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | dict(env)
 
-    async def __call__(self, run: Run) -> None:
+    async def __call__(self, turn: Turn) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -61,65 +64,82 @@ class ProcessInvoker:
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            new = run.live.new
-            scope = new.scope
             start = Start(
                 self.file,
                 self.agent,
-                scope.tenant,
-                scope.owner,
-                new.id,
-                new.context_id,
-                run.received,
-                self.join_s,
+                turn.tenant,
+                turn.caller,
+                turn.task_id,
+                turn.context_id,
+                list(turn.messages),
+                turn.rerun,
             )
             writer.write(pack("start", start))
             while (frame := await receive(reader)) is not None:
                 if frame.op == "end":
                     return
-                await self._do(run, frame, writer)
+                await _forward(frame, turn, writer)
             code = await process.wait()
             raise ProcessFailed(f"the agent's process ended with code {code} before its function did")
         finally:
             writer.close()
             await _stop(process)
 
-    async def _do(self, run: Run, frame: ProcessFrame, writer: asyncio.StreamWriter) -> None:
-        if frame.op == "text":
-            run.text(unpack(str, frame), self.join_s)
-            await run.pace()
-        elif frame.op == "artifact":
-            piece = unpack(ArtifactFrame, frame)
-            run.artifact(piece.artifact, append=piece.append, last_chunk=piece.last_chunk, metadata=piece.metadata)
-            await run.pace()
-        elif frame.op == "status":
-            status = unpack(StatusFrame, frame)
-            run.status(status.state, status.message, status.metadata)
-            await run.pace()
-        elif frame.op == "flush":
-            run.flush_text()
-        elif frame.op == "recall":
-            await self._answer(writer, await run.begin_step(unpack(str, frame)))
-        elif frame.op == "record":
-            await run.end_step(unpack(StepRecord, frame))
-            await self._answer(writer, None)
-        elif frame.op == "ask":
-            asked = unpack(AskFrame, frame)
-            await self._answer(writer, await run.ask(asked.state, asked.question))
-        elif frame.op == "reply":
-            run.reply(unpack(Message, frame))
-            raise Unwind
-        else:
-            raise ProcessFailed(unpack(str, frame))
 
-    @staticmethod
-    async def _answer(writer: asyncio.StreamWriter, body: object) -> None:
-        writer.write(pack("answer", body))
-        await writer.drain()
+async def _forward(frame: ProcessFrame, turn: Turn, writer: asyncio.StreamWriter) -> None:
+    """Make the call of a frame on the turn."""
+    match frame.op:
+        case "text":
+            turn.text(unpack(str, frame))
+            await turn.pace()
+        case "joined_text":
+            joined = unpack(JoinedFrame, frame)
+            turn.text(joined.piece, joined.join_s)
+            await turn.pace()
+        case "flush_text":
+            turn.flush_text()
+        case "artifact":
+            piece = unpack(ArtifactFrame, frame)
+            turn.artifact(piece.artifact, append=piece.append, last_chunk=piece.last_chunk, metadata=piece.metadata)
+            await turn.pace()
+        case "status":
+            status = unpack(StatusFrame, frame)
+            turn.status(status.state, status.message, status.metadata)
+            await turn.pace()
+        case "usage":
+            usage = unpack(UsageFrame, frame)
+            turn.usage(usage.tokens, usage.cost_usd)
+            await turn.pace()
+        case "reply":
+            turn.reply(unpack(Message, frame))
+        case "become_task":
+            turn.become_task()
+        case "commit":
+            await turn.commit()
+            await _answer(writer, None)
+        case "read_task":
+            await _answer(writer, encode(await turn.read_task()))
+        case "begin_step":
+            await _answer(writer, await turn.begin_step(unpack(str, frame)))
+        case "end_step":
+            await turn.end_step(unpack(StepRecord, frame))
+            await _answer(writer, None)
+        case "ask":
+            asked = unpack(AskFrame, frame)
+            await _answer(writer, await turn.ask(asked.state, asked.question))
+        case "error":
+            raise ProcessFailed(unpack(str, frame))
+        case _:
+            raise ProcessFailed(f"the agent's process sent a frame that the host does not know: {frame.op!r}")
+
+
+async def _answer(writer: asyncio.StreamWriter, body: object) -> None:
+    writer.write(pack("answer", body))
+    await writer.drain()
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """End the process and all that it started: asked first, then killed."""
+    """End the process and everything that it has started: with SIGTERM, then with SIGKILL."""
     if process.returncode is not None:
         return
     _signal(process, signal.SIGTERM)

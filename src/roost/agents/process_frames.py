@@ -1,4 +1,8 @@
-"""What a host and an agent's own process say to each other: length-prefixed msgpack on a socket pair."""
+"""The frames between a host and an agent's own process: length-prefixed msgpack on a socket pair.
+
+The host sends `start`. The process sends the calls of `Turn`, each as a frame that is named after the method, and
+`end` or `error` last. The host sends an `answer` for each call that returns something or waits, in order.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,38 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from roost.extensions.data import TokenUsage
 from roost.protocol.entries import Received
 from roost.protocol.types import Artifact, JSONObject, Message, TaskState
 
 T = TypeVar("T")
 
 MAX_FRAME = 64 * 1024 * 1024
+"""The largest frame in bytes."""
 
 
 class Start(Struct):
-    """Host to process: what to run."""
+    """What to run, and the facts of the turn."""
 
     file: str
-    agent: str
+    agent_id: str
     tenant: str
-    owner: str
+    caller: str
     task_id: str
     context_id: str
-    received: list[Received]
-    join_s: float
+    messages: list[Received]
+    rerun: bool
 
 
 class ProcessFrame(Struct, array_like=True):
-    """Process to host: an operation of Run, with its arguments. Host to process: its answer."""
-
     op: str
     body: Raw = Raw(b"\xc0")
+    """The arguments or the result as msgpack; nil for none."""
+
+
+class JoinedFrame(Struct):
+    piece: str
+    join_s: float
 
 
 class StatusFrame(Struct):
@@ -47,6 +57,11 @@ class ArtifactFrame(Struct):
     append: bool
     last_chunk: bool
     metadata: JSONObject | None
+
+
+class UsageFrame(Struct):
+    tokens: TokenUsage
+    cost_usd: float | None
 
 
 class AskFrame(Struct):
@@ -67,7 +82,7 @@ def unpack(kind: type[T], frame: ProcessFrame) -> T:
 
 
 async def receive(reader: asyncio.StreamReader) -> ProcessFrame | None:
-    """The next frame, None at the end."""
+    """Read the next frame; None when the other side has closed the connection."""
     try:
         size = int.from_bytes(await reader.readexactly(4), "big")
         if size > MAX_FRAME:

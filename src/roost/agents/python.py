@@ -1,4 +1,4 @@
-"""How an agent's function is called: on the event loop, or in a thread of its own."""
+"""Calls an agent's Python function: a coroutine on the event loop, a plain function in a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,56 +10,69 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from roost.agents.task import AgentTask, ThreadTask, emit
-from roost.engine.run import Run, Unwind
+from roost.engine.turn import Turn, Unwind
+
+Handler = Callable[..., Any]
 
 
 class Invoker(Protocol):
-    async def __call__(self, run: Run) -> None: ...
+    """Calls an agent's function for one turn."""
+
+    async def __call__(self, turn: Turn) -> None: ...
+
+
+def is_async(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
+
+
+def invoker_of(handler: Handler, join_s: float) -> Invoker:
+    """The invoker that calls this function in the present process."""
+    return AsyncInvoker(handler, join_s) if is_async(handler) else ThreadInvoker(handler, join_s)
 
 
 class AsyncInvoker:
-    def __init__(self, handler: Callable[..., Any], join_s: float) -> None:
+    def __init__(self, handler: Handler, join_s: float) -> None:
         self.handler = handler
         self.join_s = join_s
         self.generates = inspect.isasyncgenfunction(handler)
 
-    async def __call__(self, run: Run) -> None:
+    async def __call__(self, turn: Turn) -> None:
         try:
-            await self._call(run)
+            await self._call(turn)
         except Exception:
-            run.flush_text()
+            turn.flush_text()
             raise
         except (Unwind, asyncio.CancelledError):
             raise
         except BaseException as error:  # SystemExit would end the host, others would end nothing at all
-            run.flush_text()
+            turn.flush_text()
             raise _carried(error) from error
-        run.flush_text()
+        turn.flush_text()
 
-    async def _call(self, run: Run) -> None:
-        task = AgentTask(run, self.join_s)
+    async def _call(self, turn: Turn) -> None:
+        task = AgentTask(turn, self.join_s)
         if not self.generates:
-            emit(run, await self.handler(task), 0)
+            emit(turn, await self.handler(task), 0)
             return
-        said = self.handler(task)
+        values = self.handler(task)
         try:
-            async for value in said:
-                emit(run, value, self.join_s)
-                await run.pace()
+            async for value in values:
+                emit(turn, value, self.join_s)
+                await turn.pace()
         finally:
-            await said.aclose()
+            await values.aclose()
 
 
 class ThreadInvoker:
     """A thread cannot be stopped from outside: it stops at its next call of `task`, and is waited for."""
 
-    def __init__(self, handler: Callable[..., Any], join_s: float) -> None:
+    def __init__(self, handler: Handler, join_s: float) -> None:
         self.handler = handler
         self.join_s = join_s
 
-    async def __call__(self, run: Run) -> None:
+    async def __call__(self, turn: Turn) -> None:
         loop = asyncio.get_running_loop()
-        task = ThreadTask(run, self.join_s, loop)
+        task = ThreadTask(turn, self.join_s, loop)
         done: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
 
@@ -80,19 +93,19 @@ class ThreadInvoker:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result, error)
 
-        threading.Thread(target=work, name=f"agent-{run.hosted.profile.id}", daemon=True).start()
+        threading.Thread(target=work, name=f"agent-{turn.agent_id}", daemon=True).start()
         try:
             result = await asyncio.shield(done)
         except asyncio.CancelledError:
-            run.stopped = True
+            task.stop()
             await asyncio.wait([done])
             done.exception()
             raise
         except Exception:
-            run.flush_text()
+            turn.flush_text()
             raise
-        emit(run, result, 0)
-        run.flush_text()
+        emit(turn, result, 0)
+        turn.flush_text()
 
     def _work(self, task: ThreadTask) -> Any:
         result = self.handler(task)
@@ -107,11 +120,11 @@ class ThreadInvoker:
 
 
 class AgentExited(Exception):
-    """A function ended by an exception that means something else on the event loop."""
+    """An agent's function ended with an exception that has another meaning on the event loop."""
 
 
 def _carried(error: BaseException) -> BaseException:
-    """StopIteration and exits mean something else on the loop: they travel as the cause of another."""
+    """Wrap StopIteration and exits, which have another meaning on the event loop, as the cause of an AgentExited."""
     if isinstance(error, (Exception, Unwind)) and not isinstance(error, StopIteration):
         return error
     carried = AgentExited(f"the agent's function raised {type(error).__name__}")

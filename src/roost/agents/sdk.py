@@ -1,4 +1,4 @@
-"""Hosts an a2a-sdk AgentExecutor unchanged: its events become entries of our journal."""
+"""`SDKAgent`: an AgentExecutor of a2a-sdk, unchanged. Its events become the emissions of a turn."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from google.protobuf import json_format
 
 from roost.agents.agent import ID, AgentDefinitionError
 from roost.engine.hosted import AgentLimits, Profile
-from roost.engine.run import Run
+from roost.engine.turn import Turn, Unwind
 from roost.protocol.codec import convert, encode
-from roost.protocol.states import SETTLED, TERMINAL
+from roost.protocol.states import SETTLED
 from roost.protocol.types import (
     AgentExtension,
     AgentProvider,
     AgentSkill,
+    JSONObject,
     Message,
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
+    TaskStatus,
     TaskStatusUpdateEvent,
 )
 
@@ -38,9 +40,10 @@ _to_dict: Callable[..., Any] = json_format.MessageToDict
 class SDKAgent:
     """An AgentExecutor of a2a-sdk as a member of the fleet.
 
-    id: its name in paths.
-    executor: called as the SDK's own server calls it.
-    card: an SDK AgentCard for name, description, version, skills and modes; its URLs are ours.
+    id: the agent's name in paths.
+    executor: the executor, which is called as the SDK's own server calls it.
+    card: an AgentCard of the SDK for name, description, version, skills and modes. The host sets the URLs.
+    concurrency, queue, wall_s, silence_s: the same as for `Agent`.
     """
 
     def __init__(
@@ -91,95 +94,105 @@ class SDKAgent:
             resume=False,
             announce=False,
             limits=self.limits,
+            replays=False,
         )
 
 
 class HostedExecutor:
+    """An executor and the requests that it is working on."""
+
     def __init__(self, profile: Profile, executor: AgentExecutor) -> None:
         self.profile = profile
         self.executor = executor
-        self.contexts: dict[str, RequestContext] = {}
+        self.contexts: dict[Turn, RequestContext] = {}
 
-    async def run(self, run: Run) -> None:
-        run.ordinal = run.barrier  # an answer goes on where the executor paused: nothing is said a second time
-        context = _context(run)
-        self.contexts[run.live.new.id] = context
+    async def run(self, turn: Turn) -> None:
+        context = self.contexts[turn] = await _context(turn)
         try:
-            await self.executor.execute(context, _JournalQueue(run))
+            await self.executor.execute(context, _TurnQueue(turn))
         finally:
-            self.contexts.pop(run.live.new.id, None)
+            del self.contexts[turn]
 
-    async def cancel(self, run: Run) -> None:
-        context = self.contexts.get(run.live.new.id)
+    async def cancel(self, turn: Turn) -> None:
+        context = self.contexts.get(turn)
         if context is not None:
-            await self.executor.cancel(context, _JournalQueue(run))
+            await self.executor.cancel(context, _TurnQueue(turn))
 
 
-class _JournalQueue(EventQueue):
-    """The queue that the executor fills; nothing waits in it."""
+class _TurnQueue(EventQueue):
+    """The queue that the executor fills. Nothing waits in it: each event is emitted at once."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._settled = False
+        """The last status that was emitted has ended or paused the task."""
 
     async def enqueue_event(self, event: Any) -> None:
-        run = self._run
-        if run.live.state in TERMINAL and not run.dead:
-            log.warning("task %s is over; what its executor still says is ignored", run.live.new.id, extra=run.about)
+        try:
+            self._emit(event)
+        except Unwind:
+            if self._turn.closed:
+                raise
+            log.warning(
+                "task %s has ended; an event of its executor is ignored", self._turn.task_id, extra=self._turn.about
+            )
             return
+        await (self._turn.commit() if self._settled else self._turn.pace())
+
+    def _emit(self, event: Any) -> None:
         if isinstance(event, pb.Message):
             self._message(convert(Message, _json(event)))
         elif isinstance(event, pb.Task):
             self._task(convert(Task, _json(event)))
         elif isinstance(event, pb.TaskStatusUpdateEvent):
-            self._status(convert(TaskStatusUpdateEvent, self._addressed(event)))
+            update = convert(TaskStatusUpdateEvent, self._addressed(event))
+            self._status(update.status, update.metadata)
         elif isinstance(event, pb.TaskArtifactUpdateEvent):
-            update = convert(TaskArtifactUpdateEvent, self._addressed(event))
-            run.artifact(
-                update.artifact,
-                append=update.append is True,
-                last_chunk=update.last_chunk,
-                metadata=update.metadata,
+            piece = convert(TaskArtifactUpdateEvent, self._addressed(event))
+            self._turn.artifact(
+                piece.artifact, append=piece.append is True, last_chunk=piece.last_chunk, metadata=piece.metadata
             )
-        await run.pace() if run.live.state not in SETTLED else await run.live.commit()
 
     def _addressed(self, event: Any) -> dict[str, Any]:
-        return {**_json(event), "taskId": self._run.live.new.id, "contextId": self._run.live.new.context_id}
+        return {**_json(event), "taskId": self._turn.task_id, "contextId": self._turn.context_id}
 
     def _message(self, message: Message) -> None:
-        """A message and no task if it is the first thing; later it is how the task ended."""
-        message.context_id = message.context_id or self._run.live.new.context_id
-        self._run.reply(message)
+        """Reply with the message and no task, if it is the first event; later, the message ends the task."""
+        message.context_id = message.context_id or self._turn.context_id
+        self._turn.reply(message)
+        self._settled = True
 
     def _task(self, task: Task) -> None:
-        self._run.decide_task()
+        self._turn.become_task()
         for artifact in task.artifacts:
-            self._run.artifact(artifact, append=False)
-        if task.status.state is not TaskState.SUBMITTED:
-            self._run.status(task.status.state, task.status.message, task.metadata)
+            self._turn.artifact(artifact, append=False)
+        self._status(task.status, task.metadata)
 
-    def _status(self, event: TaskStatusUpdateEvent) -> None:
-        if event.status.state is TaskState.SUBMITTED:
-            self._run.decide_task()  # the journal has said so already
-        else:
-            self._run.status(event.status.state, event.status.message, event.metadata)
+    def _status(self, status: TaskStatus, metadata: JSONObject | None) -> None:
+        if status.state is TaskState.SUBMITTED:
+            self._turn.become_task()  # the engine has emitted this status already
+            return
+        self._turn.status(status.state, status.message, metadata)
+        self._settled = status.state in SETTLED
 
 
-def _context(run: Run) -> RequestContext:
-    received = run.received[-1]
+async def _context(turn: Turn) -> RequestContext:
+    """The request as the SDK's own server would give it to the executor."""
+    received = turn.latest
     request = pb.SendMessageRequest()
     body: dict[str, Any] = {"message": received.message, "metadata": received.metadata or {}}
     body["configuration"] = {"acceptedOutputModes": received.accepted_output_modes}
     _parse(encode(body), request)
-    task = pb.Task()
-    _parse(encode(run.live.task), task)
-    call = ServerCallContext(user=UnauthenticatedUser(), requested_extensions=set(received.extensions))
-    follow_up = len(run.received) > 1
+    task = None
+    if len(turn.messages) > 1:
+        task = pb.Task()
+        _parse(encode(await turn.read_task()), task)
     return RequestContext(
-        call_context=call,
+        call_context=ServerCallContext(user=UnauthenticatedUser(), requested_extensions=set(turn.extensions)),
         request=request,
-        task_id=run.live.new.id,
-        context_id=run.live.new.context_id,
-        task=task if follow_up else None,
+        task_id=turn.task_id,
+        context_id=turn.context_id,
+        task=task,
     )
 
 

@@ -1,4 +1,4 @@
-"""`task`, as an agent's function sees it."""
+"""`AgentTask`: the `task` that an agent's function is called with."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from roost.engine import steps
-from roost.engine.live import OUTPUT
 from roost.engine.media_types import accepts
-from roost.engine.run import Run, Unwind
+from roost.engine.turn import OUTPUT, Turn, Unwind
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Received
 from roost.protocol.types import Artifact, JSONObject, Message, Part, TaskState
 
 T = TypeVar("T")
 
-Says = str | Part | list[Part] | dict[str, Any]
-"""What a message can be made of: text, a part, parts, or data."""
+Content = str | Part | list[Part] | dict[str, Any]
+"""What a message can be made from: text, a part, a list of parts, or data."""
 
 _step_key: ContextVar[str] = ContextVar("step_key")
 
 
 class Answer(Struct):
-    """What a client said when it was asked."""
+    """A client's answer to a question."""
 
     message: Message
     metadata: JSONObject | None = None
@@ -49,44 +48,47 @@ class Answer(Struct):
 
 
 class Paced:
-    """Awaited, it waits while too much of the task is uncommitted, as `yield` does."""
+    """Returned by emissions. Awaiting it waits while too much of the task is uncommitted, as `yield` does."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self.run.pace().__await__()
+        return self.turn.pace().__await__()
 
 
 class AgentTask:
-    """A task that is being worked on. The message that began the run is the same on every re-run."""
+    """The task that an agent's function works on.
 
-    def __init__(self, run: Run, join_s: float) -> None:
-        self._run = run
+    The message is the one that began the task, on every re-run. Answers come from `ask` only.
+    """
+
+    def __init__(self, turn: Turn, join_s: float) -> None:
+        self._turn = turn
         self._join_s = join_s
-        self._given: Received = run.received[0]
+        self._given: Received = turn.messages[0]
 
     @cached_property
     def _received(self) -> Received:
-        """The agent's own copy: what it does to its message must not reach the task's history."""
+        """A copy for the function, whose changes to its message must not reach the task's history."""
         return decoder(Received)(encode(self._given))
 
     @property
     def id(self) -> str:
-        return self._run.live.new.id
+        return self._turn.task_id
 
     @property
     def context_id(self) -> str:
-        return self._run.live.new.context_id
+        return self._turn.context_id
 
     @property
     def caller(self) -> str:
-        """Whose task it is, as issuer:subject; `*` where tasks belong to the whole tenant."""
-        return self._run.live.new.scope.owner
+        """The principal that the task belongs to, as issuer:subject; `*` where tasks belong to the whole tenant."""
+        return self._turn.caller
 
     @property
     def tenant(self) -> str:
-        return self._run.live.new.scope.tenant
+        return self._turn.tenant
 
     @property
     def message(self) -> Message:
@@ -108,51 +110,53 @@ class AgentTask:
 
     @property
     def metadata(self) -> JSONObject:
-        """The request's metadata; the message has its own."""
+        """The metadata of the request; the message has metadata of its own."""
         return self._received.metadata or {}
 
     @property
     def extensions(self) -> list[str]:
-        """URIs of the extensions that the client activated."""
+        """The URIs of the extensions that the client activated."""
         return list(self._given.extensions)
 
     def accepts(self, media_type: str) -> bool:
-        """May the client be given this type? True where it named none."""
+        """True if the client accepts this media type, or has named none."""
         return accepts(self._given.accepted_output_modes, media_type)
 
     @property
     def step_key(self) -> str:
-        """Inside a step: a key that is the same on every try, for the services that the step calls."""
+        """A key that is the same on every try of a step, for the services that the step calls.
+
+        It has a value only inside the function that `step` calls.
+        """
         try:
             return _step_key.get()
         except LookupError:
             raise RuntimeError("task.step_key has a value only inside the function that task.step calls") from None
 
-    def status(self, says: Says) -> Paced:
-        """Tell the client what is going on: a WORKING status with a message."""
-        self._run.status(TaskState.WORKING, self._run.message(as_parts(says)))
-        return Paced(self._run)
+    def status(self, says: Content) -> Paced:
+        """Tell the client about progress, with a WORKING status that has this message."""
+        self._turn.status(TaskState.WORKING, self._turn.message(as_parts(says)))
+        return Paced(self._turn)
 
     def emit(self, value: Any) -> Paced:
-        """The same as `yield value`, for functions that do not yield. Who emits much should await it."""
-        emit(self._run, value, self._join_s)
-        return Paced(self._run)
+        """Emit a value, as `yield value` does. A function that emits much should await the call."""
+        emit(self._turn, value, self._join_s)
+        return Paced(self._turn)
 
-    async def ask(self, says: Says, *, auth: bool = False) -> Answer:
-        """Ask the client and wait for the answer, for as long as it takes.
+    async def ask(self, says: Content, *, auth: bool = False) -> Answer:
+        """Ask the client a question and return the answer, however long it takes.
 
-        The function is unwound here and called again from the top when the answer is there.
+        The function is unwound here, and called again from the top when the answer has come.
         With auth=True the task is AUTH_REQUIRED instead of INPUT_REQUIRED.
         """
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
-        received = await self._run.ask(state, self._run.message(as_parts(says)))
+        received = await self._turn.ask(state, self._turn.message(as_parts(says)))
         return Answer(received.message, received.metadata)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call fn once and remember its result (JSON): a re-run gets it from the journal."""
-        key = self._run.step_key(name)
+        """Call fn once and record its result as JSON. A re-run gets the result from the journal."""
 
-        async def work() -> Any:
+        async def work(key: str) -> Any:
             token = _step_key.set(key)
             try:
                 if inspect.iscoroutinefunction(fn):
@@ -162,107 +166,107 @@ class AgentTask:
             finally:
                 _step_key.reset(token)
 
-        return await self._run.step(name, work)
+        return await steps.run(self._turn, name, work)
 
-    def reply(self, says: Says) -> None:
-        """Answer with a message and no task: the first and last thing of an Agent(direct=True).
+    def reply(self, says: Content) -> None:
+        """Answer with a message and no task, if the agent is an Agent(direct=True), and return from the function.
 
-        After other emissions, a second or a crash there is a task; it ends COMPLETED with the message.
+        After another emission, a second or a crash the exchange is a task, which ends COMPLETED with the message.
         """
-        self._run.reply(self._run.message(as_parts(says)))
+        self._turn.reply(self._turn.message(as_parts(says)))
         raise Unwind
 
-    def done(self, says: Says) -> None:
-        """End the task COMPLETED with a message, here."""
+    def done(self, says: Content) -> None:
+        """End the task COMPLETED with a message, and return from the function."""
         self._end(TaskState.COMPLETED, says)
 
-    def fail(self, says: Says) -> None:
-        """End the task FAILED with a message for the client, here."""
+    def fail(self, says: Content) -> None:
+        """End the task FAILED with a message for the client, and return from the function."""
         self._end(TaskState.FAILED, says)
 
-    def reject(self, says: Says) -> None:
-        """End the task REJECTED: this agent does not do such work."""
+    def reject(self, says: Content) -> None:
+        """End the task REJECTED with a message, and return from the function: the agent does not do such work."""
         self._end(TaskState.REJECTED, says)
 
-    def _end(self, state: TaskState, says: Says) -> None:
-        self._run.status(state, self._run.message(as_parts(says)))
+    def _end(self, state: TaskState, content: Content) -> None:
+        self._turn.status(state, self._turn.message(as_parts(content)))
         raise Unwind
 
 
 class ThreadTask(AgentTask):
-    """The same for a function in a thread: its calls block, and stop the function once the task is over."""
+    """The task of a function in a thread. Its calls block, and leave the function once the turn has to stop."""
 
-    def __init__(self, run: Run, join_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(run, join_s)
+    def __init__(self, turn: Turn, join_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(turn, join_s)
         self._loop = loop
+        self._stopped = False
 
-    def status(self, says: Says) -> None:  # type: ignore[override]  # has waited when it returns
+    def stop(self) -> None:
+        """Make the next call leave the function."""
+        self._stopped = True
+
+    def status(self, says: Content) -> None:  # type: ignore[override]  # has waited when it returns
         self._do(self._paced(lambda: AgentTask.status(self, says)))
 
     def emit(self, value: Any) -> None:  # type: ignore[override]  # has waited when it returns
-        self._do(self._paced(lambda: emit(self._run, value, self._join_s)))
+        self._do(self._paced(lambda: emit(self._turn, value, self._join_s)))
 
-    def ask(self, says: Says, *, auth: bool = False) -> Answer:  # type: ignore[override]  # blocks instead
+    def ask(self, says: Content, *, auth: bool = False) -> Answer:  # type: ignore[override]  # blocks instead
         return self._do(super().ask(says, auth=auth))
 
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """The function runs in this thread; the journal is read and written on the loop."""
-        key, occurrence = self._run.step_key(name), self._run.occurrences.get(name, 0)
-        known = self._do(self._run.begin_step(name))
-        if known is not None:
-            return steps.outcome(known)
-        token = _step_key.set(key)
+        """Call fn in this thread; the journal is read and written on the event loop."""
+        step = self._do(self._turn.begin_step(name))
+        if step.record is not None:
+            return steps.outcome(step.record)
+        token = _step_key.set(step.key)
         try:
-            record = steps.succeeded(name, occurrence, fn(*args, **kwargs))
+            record = steps.succeeded(name, step.occurrence, fn(*args, **kwargs))
         except Exception as error:
-            self._do(self._run.end_step(steps.failed(name, occurrence, error)))
+            self._do(self._turn.end_step(steps.failed(name, step.occurrence, error)))
             raise
         finally:
             _step_key.reset(token)
-        self._do(self._run.end_step(record))
+        self._do(self._turn.end_step(record))
         return record.result
 
-    def reply(self, says: Says) -> None:
+    def reply(self, says: Content) -> None:
         async def reply() -> None:
             AgentTask.reply(self, says)
 
         self._do(reply())
 
-    def _end(self, state: TaskState, says: Says) -> None:
+    def _end(self, state: TaskState, content: Content) -> None:
         async def end() -> None:
-            super(ThreadTask, self)._end(state, says)
+            super(ThreadTask, self)._end(state, content)
 
         self._do(end())
 
-    async def _paced(self, say: Callable[[], object]) -> None:
-        say()
-        await self._run.pace()
+    async def _paced(self, emit: Callable[[], object]) -> None:
+        emit()
+        await self._turn.pace()
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        self._stopped(work)
+        if self._stopped or self._turn.cancelled or self._turn.closed:
+            work.close()
+            raise Unwind
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _stopped(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
-        if self._run.cancelled or self._run.dead or self._run.stopped:
-            if work is not None:
-                work.close()
-            raise Unwind
 
-
-def emit(run: Run, value: Any, join_s: float) -> None:
-    """What an author yields, as an event."""
+def emit(turn: Turn, value: Any, join_s: float) -> None:
+    """Emit what an agent's function has yielded or returned."""
     if isinstance(value, str):
         if value:
-            run.text(value, join_s)
+            turn.text(value, join_s)
     elif isinstance(value, Artifact):
         parts = [as_part(part) for part in value.parts]
-        run.artifact(replace(value, parts=parts, metadata=_copied(value.metadata)), append=False)
+        turn.artifact(replace(value, parts=parts, metadata=_copied(value.metadata)), append=False)
     elif value is not None:
-        run.artifact(Artifact(artifact_id=OUTPUT, parts=[as_part(value)]), append=True)
+        turn.artifact(Artifact(artifact_id=OUTPUT, parts=[as_part(value)]), append=True)
 
 
 def as_part(value: Any) -> Part:
-    """A part of our own: the author may go on changing the value, the journal has it as it was."""
+    """Make a part from a copy of the value, which the function may go on changing."""
     if isinstance(value, Part):
         return replace(value, data=_copied(value.data), metadata=_copied(value.metadata))
     if isinstance(value, str):
@@ -273,7 +277,7 @@ def as_part(value: Any) -> Part:
 
 
 def _copied(value: Any) -> Any:
-    """As JSON has it, which is how everyone will read it."""
+    """Return the value as JSON gives it back, which is what clients will read."""
     return value if value is None or value is UNSET else decoder(object)(encode(value))
 
 
@@ -281,11 +285,11 @@ def _called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return fn(*args, **kwargs)
     except StopIteration as error:
-        raise RuntimeError("the step raised StopIteration") from error  # a future would never end with it
+        raise RuntimeError("the step raised StopIteration") from error  # which a future cannot carry
 
 
-def as_parts(says: Says) -> list[Part]:
-    return [as_part(item) for item in says] if isinstance(says, list) else [as_part(says)]
+def as_parts(content: Content) -> list[Part]:
+    return [as_part(item) for item in content] if isinstance(content, list) else [as_part(content)]
 
 
 def first_data(parts: list[Part]) -> Any:

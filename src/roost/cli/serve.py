@@ -18,11 +18,12 @@ from typing import Any
 import watchfiles
 
 from roost import settings as config
+from roost.agents.modules import LoadError
 from roost.cli import logs
 from roost.cli.banner import banner
 from roost.cli.errors import CommandFailed
 from roost.engine.ports import StoreUnavailable
-from roost.fleet.loader import LoadError, is_single_file, load
+from roost.fleet.loader import is_single_file, load
 from roost.host import Host, HostError
 from roost.server import workers
 from roost.server.http import ConnectionLimits

@@ -1,31 +1,29 @@
-"""What the engine and the cards know of an agent, and what the engine asks of it."""
+"""What the engine and the cards know about an agent, and what the engine asks of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from roost.engine.turn import Turn
 from roost.protocol.types import AgentExtension, AgentProvider, AgentSkill, JSONObject
-
-if TYPE_CHECKING:
-    from roost.engine.run import Run
 
 
 class AgentLimits(NamedTuple):
     concurrency: int = 1000
-    """Runs of one agent at the same time."""
+    """How many turns of the agent run at the same time."""
     queue: int = 10_000
-    """Accepted messages that wait for their run; then 429."""
+    """How many accepted messages may wait for their turn. Further ones are refused with 429."""
     wall_s: float | None = None
-    """Longest time of one run, in seconds; then FAILED."""
+    """Longest duration of one turn in seconds; then the task is FAILED."""
     silence_s: float | None = None
-    """Longest time without an emission, in seconds; then FAILED."""
+    """Longest time without an emission in seconds; then the task is FAILED."""
 
 
 class Caller(NamedTuple):
-    """Who asks for an extended card."""
+    """The principal that asks for an extended card."""
 
     subject: str
     tenant: str
@@ -33,16 +31,16 @@ class Caller(NamedTuple):
 
 
 class ExtendedCard(Struct, kw_only=True):
-    """What an agent's card says to this caller beyond what it says to everyone."""
+    """What an agent's card tells one caller beyond what it tells everyone."""
 
     description: str = ""
-    """Instead of the agent's own."""
+    """Replaces the agent's own description; empty keeps it."""
     skills: list[AgentSkill] = []
     extensions: list[AgentExtension] = []
 
 
 class Profile(Struct, kw_only=True):
-    """What a card says of an agent, and how the engine treats it."""
+    """What a card says about an agent, and how the engine treats the agent."""
 
     id: str
     name: str
@@ -57,27 +55,43 @@ class Profile(Struct, kw_only=True):
     icon_url: str | None
     streaming: bool
     direct: bool
+    """The agent may answer with a message and no task."""
     parallel: bool
+    """Turns of one context may run at the same time."""
     resume: bool
-    """Call the agent again after a crash; otherwise the task ends FAILED."""
+    """The agent is called again after a crash; otherwise the task ends FAILED."""
     announce: bool
-    """The engine says WORKING when a run begins; otherwise the agent says so itself."""
+    """The engine emits WORKING when a turn begins; otherwise the agent does so itself."""
     limits: AgentLimits
+    replays: bool = True
+    """After an answer the agent repeats what it did before, and the engine drops what the journal has already.
+
+    Otherwise the agent goes on where it paused, and everything that it emits is new.
+    """
     schemes: tuple[str, ...] = ()
-    """Credentials that this agent takes, of those that the host does; all of them by default."""
+    """The security schemes that this agent accepts, out of those of the host; empty for all of them."""
     extras: JSONObject = {}
-    """`x-*` members of its card."""
+    """The `x-*` members of the card."""
     extended: Callable[[Caller], ExtendedCard | None] | None = None
+    """Returns what the card tells a caller beyond the public card; None for the public card."""
 
 
 class HostedAgent(Protocol):
+    """An agent and the runtime that calls it."""
+
     profile: Profile
 
-    async def run(self, run: Run) -> None:
-        """Serve one turn: emit through `run` and return when the turn is over."""
+    async def run(self, turn: Turn) -> None:
+        """Serve one turn: emit through `turn` and return when the turn is over.
 
-    async def cancel(self, run: Run) -> None:
-        """A cancel was asked for; called before the run's coroutine is cancelled."""
+        Returning completes the task, unless the turn has ended or paused it. An exception fails the task.
+        """
+
+    async def cancel(self, turn: Turn) -> None:
+        """Prepare for the end of a turn that a client canceled. The coroutine of `run` is cancelled afterwards.
+
+        `turn` is the object that `run` was called with.
+        """
 
 
 class AgentChange(NamedTuple):

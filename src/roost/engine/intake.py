@@ -192,7 +192,7 @@ class Arrival:
         context_id = message.context_id or new_id()
         new = NewTask(new_id(), self.scope, context_id, now)
         push = await self._prepare_push(new.id)
-        place = self._admitted()
+        slot = self._admitted()
         waits = _reserve(queue, new)
         received.message = replace(message, task_id=new.id, context_id=context_id)
         live = LiveTask.begin(new, engine.worker, profile.direct, engine.committer.touch)
@@ -202,24 +202,23 @@ class Arrival:
         live.write_status(now, TaskState.SUBMITTED)
         engine.lives[new.id] = live
         live.busy += 1
-        run = Run(live, queue.hosted, [received])
-        run.place = place
-        run.has_turn = not message.context_id or _no_one_before(engine)
-        if profile.direct:
-            loop = asyncio.get_running_loop()
-            run.decision = loop.create_future()
-            loop.call_later(DIRECT_WITHIN_S, run.decide_task)
+        decision = asyncio.get_running_loop().create_future() if profile.direct else None
+        has_turn = not message.context_id or _no_one_before(engine)
+        run = Run(live, queue.hosted, [received], has_turn=has_turn, decision=decision)
+        if decision is not None:
+            asyncio.get_running_loop().call_later(DIRECT_WITHIN_S, run.become_task)
 
         def committed(waiter: asyncio.Future[None]) -> None:
             queue.unreserve(waits)
             live.busy -= 1
             if waiter.cancelled() or waiter.exception() is not None:
                 engine.lives.pop(new.id, None)
-                run.leave()
+                if slot is not None:
+                    slot.leave()
             else:
                 if push is not None and engine.pusher is not None:
                     engine.pusher.hold_new(push)
-                engine.runner.submit(queue, run)
+                engine.runner.submit(queue, run, slot)
 
         waiter = live.commit()
         try:
@@ -287,11 +286,10 @@ class Arrival:
     async def _go_on(self, live: LiveTask, waits: bool) -> None:
         """Commit the answer and call the agent again; a task of its own, because the client may go."""
         engine, queue = self.engine, self.queue
-        run = Run(live, queue.hosted, [])
-        run.has_turn = _no_one_before(engine)
+        has_turn = _no_one_before(engine)
         try:
             await live.commit()
-            await self._ready(run)
+            run = await self._ready(live, has_turn)
             self.client.attach(run)
             if live.state not in TERMINAL:  # a cancel may have been faster
                 engine.runner.submit(queue, run)
@@ -299,17 +297,17 @@ class Arrival:
             queue.unreserve(waits)
             engine.unhold(live)
 
-    async def _ready(self, run: Run) -> None:
+    async def _ready(self, live: LiveTask, has_turn: bool) -> Run:
         """The answer is on record, so its run has to come: what the store does not tell now is asked again."""
-        engine, live, delay = self.engine, run.live, RETRY_S
+        engine, delay = self.engine, RETRY_S
         while True:
             try:
-                await recovery.prepare(engine.store, run)
+                run, _ = await recovery.prepare(engine.store, live, self.queue.hosted, has_turn)
                 if engine.pusher is not None:
                     if self.push is not None:
                         await push_configs.attach(engine, live.new.id, self.push, live.shown_seq - 1)
                     await engine.pusher.hold_task(live.new.id)
-                return
+                return run
             except StoreUnavailable as error:
                 if live.lost or not engine.accepting:
                     raise

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from roost.engine.ids import timestamp
 from roost.engine.ports import Append, NewTask, Position, PushConfig, Reservation, Snapshot, Stored, TaskHead, Update
 from roost.engine.tenancy import KEY as TENANT
+from roost.engine.turn import OUTPUT
 from roost.engine.views import splice, split
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
@@ -38,10 +39,6 @@ READ_WAIT_S = 5.0
 """How long a reader waits for a commit that is on its way."""
 RING_ENTRIES = 1024
 RING_BYTES = 1024 * 1024
-
-
-OUTPUT = "output"
-"""The artifact that collects what an agent yields."""
 
 Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
 """What an entry does to the fold. A Part is appended to `output`."""

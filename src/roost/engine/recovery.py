@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roost.engine.agent_queue import AgentQueue
 from roost.engine.follower import SUBSCRIBE_ENDS
+from roost.engine.hosted import HostedAgent
 from roost.engine.ids import now_us
 from roost.engine.live import LiveTask
 from roost.engine.ports import Adopted, Journal, StoreUnavailable
@@ -18,7 +19,7 @@ from roost.engine.run import Run
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
-from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry, Received
+from roost.protocol.entries import NO_CHAIN, AttemptRecord, Entry
 from roost.protocol.errors import InvalidParams, Moved, Unavailable
 from roost.protocol.fold import fold, new_task
 from roost.protocol.states import ACTIVE
@@ -79,18 +80,19 @@ async def _pages(journal: Journal, task_id: str, after: tuple[int, int] = (-1, 0
         after = (page[-1].seq, page[-1].sub)
 
 
-async def prepare(journal: Journal, run: Run) -> int:
-    """Teach a run what the journal knows; the number of attempts since the last answer, or step of one that resumes."""
-    records = await journal.read_internal(run.live.new.id)
-    run.received = [decoder(Received)(entry.data) for entry in records if entry.kind == kinds.MESSAGE]
+async def prepare(journal: Journal, live: LiveTask, hosted: HostedAgent, has_turn: bool) -> tuple[Run, int]:
+    """Make the run that goes on where the journal ends.
+
+    The number says how often the agent was called since the last answer or, for an agent that resumes, the last step.
+    """
+    records = await journal.read_internal(live.new.id)
     attempts = 0
     for entry in records:
         if entry.kind == kinds.ATTEMPT:
             attempts += 1
-        elif entry.kind == kinds.MESSAGE or run.hosted.profile.resume:
+        elif entry.kind == kinds.MESSAGE or hosted.profile.resume:
             attempts = 0
-    run.replay(records)
-    return attempts
+    return Run.resumed(live, hosted, records, has_turn=has_turn), attempts
 
 
 async def recover(engine: Engine) -> None:
@@ -190,9 +192,7 @@ async def _take_over(engine: Engine, adopted: Adopted) -> Ready | None:
         live.fence = live.held_fence = adopted.fence
         live.worker = engine.worker
         queue = engine.runner.queues[live.new.scope.agent]
-        run = Run(live, queue.hosted, [])
-        run.has_turn = not engine.store.shared
-        attempts = await prepare(engine.store, run)
+        run, attempts = await prepare(engine.store, live, queue.hosted, not engine.store.shared)
         if live.hidden:
             live.show()
         if engine.pusher is not None:
@@ -256,7 +256,7 @@ async def _replace_unrecorded(journal: Journal, run: Run) -> None:
                 if event is not None:
                     touched.add(event.artifact.artifact_id)
     known = {artifact.artifact_id: artifact for artifact in task.artifacts}
-    run.base = {artifact_id: known.get(artifact_id) for artifact_id in touched}
+    run.restart_artifacts({artifact_id: known.get(artifact_id) for artifact_id in touched})
 
 
 async def resume_stream(engine: Engine, live: LiveTask, last: int) -> TaskStream:

@@ -1,24 +1,24 @@
-"""One call of an agent: what it may say, and what a re-run need not say again.
+"""`Run`: the engine's implementation of `Turn`, and what a re-run need not emit again.
 
-Every emission has an ordinal. On a re-run, after an answer or a crash, emissions up to the
-barrier (the last recorded step or answer) are in the journal already and are not made again;
-what a dead run had streamed after the barrier is replaced by a restart frame.
+Every emission has an ordinal. On a re-run, after an answer or a crash, emissions up to the barrier (the last
+recorded step or answer) are in the journal already and are dropped. What a dead run had streamed after the
+barrier is replaced by a restart frame.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from roost.engine import steps
 from roost.engine.hosted import HostedAgent
-from roost.engine.ids import new_id, now_us
-from roost.engine.live import OUTPUT, LiveTask
-from roost.identity.quotas import QuotaSlot
+from roost.engine.ids import now_us
+from roost.engine.live import LiveTask
+from roost.engine.turn import OUTPUT, Step, Turn, Unwind
+from roost.extensions.data import TokenUsage, usage_artifact
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Entry, Received, StepRecord
@@ -28,7 +28,7 @@ from roost.protocol.types import (
     JSONObject,
     Message,
     Part,
-    Role,
+    Task,
     TaskArtifactUpdateEvent,
     TaskState,
 )
@@ -36,79 +36,179 @@ from roost.protocol.types import (
 log = logging.getLogger("roost.engine")
 
 YIELD_EVERY = 32
+"""Emissions after which `pace` lets other coroutines run."""
 MAX_UNCOMMITTED = 256
 MAX_UNCOMMITTED_BYTES = 1024 * 1024
-"""Then an emission that can wait does."""
+"""Entries and bytes of one task that may be uncommitted before `pace` waits."""
 MOST_UNCOMMITTED = 100_000
 MOST_UNCOMMITTED_BYTES = 64 * 1024 * 1024
-"""Then one that cannot wait fails."""
+"""Entries and bytes of one task that may be uncommitted before an emission fails."""
 
 
 class TooFast(RuntimeError):
-    """An agent that never awaits has filled the buffer many times over."""
+    """An agent that never waits has filled the buffer of its task."""
 
 
-class Unwind(BaseException):
-    """Leaves the agent's function: the task is paused, or is no longer this run's to write."""
+class Run(Turn):
+    """One call of an agent. Agents see the `Turn`; the rest is for the runner and the intake."""
 
-
-class Run:
     barrier = 0
+    """The ordinal of the last recorded step or answer."""
     ordinal = 0
+    """How many emissions the agent has made, those included that the journal has already."""
     emitted = 0
+    """How many emissions were new."""
     asked = 0
+    """How many questions the agent has put, those included that have an answer."""
     begun = False
+    """The agent has been called."""
     paused = False
-    """It asked, and left the task to the run that will have the answer."""
+    """The agent has put a question, and left the task to the run that gets the answer."""
     dead = False
-    """Nothing that this run still says is believed."""
-    cancelled = False
+    """The engine takes nothing from this run any more."""
+    cancel_requested = False
+    """A client has canceled the task."""
     stopped = False
-    """The runner wants it to end; a thread sees this at its next call."""
-    failure: str | None = None
-    """Why the runner stopped it: a limit was exceeded."""
-    decision: asyncio.Future[bytes | None] | None = None
-    """Of a direct agent: the reply, or None when it became a task."""
-    join_timer: asyncio.TimerHandle | None = None
-    has_turn = True
-    """Nobody else runs in its context; otherwise the store has to be asked."""
-    queueing: asyncio.Task[None] | None = None
-    """Waits for the turn."""
+    """The runner has cancelled `task`."""
     task: asyncio.Task[None] | None = None
-    stopping: asyncio.Task[None] | None = None
-    place: QuotaSlot | None = None
-    """Among the tasks that its principal, tenant and agent may have at the same time; left when it ends."""
+    """The asyncio task that calls the agent; None until it is this run's turn."""
+    base: dict[str, Artifact | None] | None = None
+    """The artifacts that a dead run touched after the barrier, as they were at the barrier."""
+    join_timer: asyncio.TimerHandle | None = None
+    """Emits the text in `joined` when it fires."""
+    joined: list[str]
+    """Pieces of text that wait to be joined; there are some while there is a timer."""
+    used = TokenUsage(0, 0, 0)
+    cost_usd: float | None = None
 
-    def __init__(self, live: LiveTask, hosted: HostedAgent, received: list[Received]) -> None:
+    def __init__(
+        self,
+        live: LiveTask,
+        hosted: HostedAgent,
+        messages: list[Received],
+        *,
+        has_turn: bool = True,
+        rerun: bool = False,
+        decision: asyncio.Future[bytes | None] | None = None,
+    ) -> None:
         self.live = live
         self.hosted = hosted
-        self.received = received
-        """All messages of the task, oldest first."""
+        self._messages = messages
+        self.has_turn = has_turn
+        """No other task runs in the context; otherwise the store has to be asked."""
+        self._rerun = rerun
+        self.decision = decision
+        """For a direct agent: the encoded reply, or None if the exchange became a task."""
         self.steps: dict[tuple[str, int], tuple[StepRecord, int]] = {}
-        """By name and occurrence: those on record, with their ordinals."""
-        self.base: dict[str, Artifact | None] = {}
-        """Artifacts that a dead run touched after the barrier, as they were at the barrier."""
+        """By name and occurrence: the steps on record that were not reached yet, with their ordinals."""
         self.occurrences: dict[str, int] = {}
+        """How many steps of each name have begun."""
         self.started: set[str] = set()
-        self.joined: list[str] = []
+        """Ids of the artifacts that this run has emitted."""
 
-    def leave(self) -> None:
-        if self.place is not None:
-            self.place.leave()
-
-    def replay(self, records: list[Entry]) -> None:
-        """Learn from the journal what was said and done before."""
+    @classmethod
+    def resumed(cls, live: LiveTask, hosted: HostedAgent, records: Iterable[Entry], *, has_turn: bool) -> Run:
+        """A run that goes on after the internal entries of a task's journal."""
+        run = cls(live, hosted, [], has_turn=has_turn, rerun=True)
         for entry in records:
-            if entry.kind == kinds.STEP:
+            if entry.kind == kinds.MESSAGE:
+                run._messages.append(decoder(Received)(entry.data))
+            elif entry.kind == kinds.STEP:
                 record = decoder(StepRecord)(entry.data)
-                self.steps[record.name, record.occurrence] = (record, entry.ordinal)
-            if entry.kind in (kinds.STEP, kinds.MESSAGE):
-                self.barrier = max(self.barrier, entry.ordinal)
+                run.steps[record.name, record.occurrence] = (record, entry.ordinal)
+            else:
+                continue
+            run.barrier = max(run.barrier, entry.ordinal)
+        if not hosted.profile.replays:
+            run.ordinal = run.barrier
+        return run
 
-    # What an agent emits. Synchronous: an emission is buffered; `pace` waits where it must.
+    def restart_artifacts(self, base: dict[str, Artifact | None]) -> None:
+        """Begin these artifacts anew: `base` has them as they were at the barrier, None for one that was not there."""
+        self.base = base
+
+    # What the runner does
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.task = asyncio.get_running_loop().create_task(work)
+
+    def begin(self) -> None:
+        """Announce that the agent is being called, unless a direct reply may still come."""
+        self.begun = True
+        undecided = self.decision is not None and not self.decision.done()
+        if self.live.state is TaskState.SUBMITTED and self.hosted.profile.announce and not undecided:
+            self.live.write_status(now_us(), TaskState.WORKING)
+
+    def request_cancel(self) -> None:
+        self.cancel_requested = True
+
+    def stop(self) -> None:
+        """Cancel the coroutine that calls the agent."""
+        self.stopped = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def close(self) -> None:
+        """Take nothing from the agent any more."""
+        self.dead = True
+
+    def report_unused(self) -> None:
+        """Log the recorded steps that the agent did not reach."""
+        for name, occurrence in self.steps:
+            log.warning(
+                "task %s: step %r #%d is on record, but this run did not reach it",
+                self.task_id,
+                name,
+                occurrence,
+                extra=self.about,
+            )
+
+    # What a turn is about
+
+    @property
+    def task_id(self) -> str:
+        return self.live.new.id
+
+    @property
+    def context_id(self) -> str:
+        return self.live.new.context_id
+
+    @property
+    def agent_id(self) -> str:
+        return self.live.new.scope.agent
+
+    @property
+    def caller(self) -> str:
+        return self.live.new.scope.owner
+
+    @property
+    def tenant(self) -> str:
+        return self.live.new.scope.tenant
+
+    @property
+    def messages(self) -> list[Received]:
+        return self._messages
+
+    @property
+    def rerun(self) -> bool:
+        return self._rerun
+
+    @property
+    def cancelled(self) -> bool:
+        return self.cancel_requested or self.stopped
+
+    @property
+    def closed(self) -> bool:
+        return self.dead or self.live.lost
+
+    async def read_task(self) -> Task:
+        self.flush_text()
+        await self.live.commit()
+        return await self.live.read(lambda task, _: decoder(Task)(encode(task)))
+
+    # Emissions
 
     def text(self, piece: str, join_s: float = 0.0) -> None:
-        """A piece of text, appended to the artifact `output`; small ones may be joined for a while."""
         if not join_s:
             if not self._fresh():
                 self.started.add(OUTPUT)
@@ -117,32 +217,33 @@ class Run:
             else:
                 self._write_artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text=piece)]), True, False, None)
             return
-        self.check()
+        self._check()
         self.ordinal += 1
         if self.ordinal <= self.barrier:
             self.started.add(OUTPUT)
             return
         self.emitted += 1
-        self.joined.append(piece)
         if self.join_timer is None:
+            self.joined = [piece]
             self.join_timer = asyncio.get_running_loop().call_later(join_s, self._flush_on_time)
+        else:
+            self.joined.append(piece)
 
     def _flush_on_time(self) -> None:
         try:
             self.flush_text()
         except Unwind:
-            return  # the run is over: what it had left to say is said by nobody
+            return  # the task is over, and the text that was left is dropped with the run
 
     def flush_text(self) -> None:
         if self.join_timer is None:
             return
         self.join_timer.cancel()
         self.join_timer = None
-        pieces, self.joined = self.joined, []
-        self.check()
-        self.decide_task()
+        self._check()
+        self.become_task()
         self.live.ordinal = self.ordinal
-        self._write_artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text="".join(pieces))]), True, False, None)
+        self._write_artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text="".join(self.joined))]), True, False, None)
 
     def status(self, state: TaskState, message: Message | None = None, metadata: JSONObject | None = None) -> None:
         if self._fresh():
@@ -157,10 +258,17 @@ class Run:
             return
         self._write_artifact(artifact, append, last_chunk, metadata)
 
+    def usage(self, tokens: TokenUsage, cost_usd: float | None = None) -> None:
+        used = self.used
+        self.used = TokenUsage(used.input + tokens.input, used.output + tokens.output, used.cached + tokens.cached)
+        if cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + cost_usd
+        self.artifact(usage_artifact(self.used, self.cost_usd), append=False)
+
     def _write_artifact(self, artifact: Artifact, append: bool, last_chunk: bool, metadata: JSONObject | None) -> None:
         known = artifact.artifact_id in self.started
         self.started.add(artifact.artifact_id)
-        if artifact.artifact_id in self.base:
+        if self.base and artifact.artifact_id in self.base:
             before = self.base.pop(artifact.artifact_id)
             if append and before is not None:
                 artifact = replace(artifact, parts=[*before.parts, *artifact.parts])
@@ -188,7 +296,7 @@ class Run:
         if self.ordinal <= self.barrier:
             return False
         if self.decision is not None:
-            self.decide_task()
+            self.become_task()
         if len(self.live.entries) >= MOST_UNCOMMITTED or self.live.size >= MOST_UNCOMMITTED_BYTES:
             raise TooFast("this agent emits faster than the journal can write: use yield, or await task.emit(...)")
         self.live.ordinal = self.ordinal
@@ -196,7 +304,6 @@ class Run:
         return True
 
     async def pace(self) -> None:
-        """Let others run, and wait while too much of this task is uncommitted."""
         live = self.live
         if (
             len(live.entries) + len(live.flying) >= MAX_UNCOMMITTED
@@ -206,68 +313,49 @@ class Run:
         elif self.emitted % YIELD_EVERY == 0:
             await asyncio.sleep(0)
 
-    def check(self) -> None:
+    async def commit(self) -> None:
+        self.flush_text()
+        await self.live.commit()
+
+    def _check(self) -> None:
         if self.dead or self.live.lost or self.live.state in TERMINAL:
             raise Unwind
 
-    # What waits for its commit
+    # Steps and questions
 
-    async def step(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        occurrence = self.occurrences.get(name, 0)
-        known = await self.begin_step(name)
-        if known is not None:
-            return steps.outcome(known)
-        try:
-            record = steps.succeeded(name, occurrence, await work())
-        except Exception as error:
-            await self.end_step(steps.failed(name, occurrence, error))
-            raise
-        await self.end_step(record)
-        return record.result
-
-    async def begin_step(self, name: str) -> StepRecord | None:
-        """The step's record, if the journal has it. What the step had said is counted as said."""
-        self.check()
+    async def begin_step(self, name: str) -> Step:
+        self._check()
         self.flush_text()
         occurrence = self.occurrences.get(name, 0)
         self.occurrences[name] = occurrence + 1
-        found = self.steps.pop((name, occurrence), None)
-        if found is None:
-            return None
-        record, ordinal = found
-        self.ordinal = max(self.ordinal, ordinal)
-        return record
+        record, ordinal = self.steps.pop((name, occurrence), (None, 0))
+        self.ordinal = max(self.ordinal, ordinal)  # what the step has emitted is in the journal
+        return Step(name, occurrence, f"{self.task_id}:{name}:{occurrence}", record)
 
     async def end_step(self, record: StepRecord) -> None:
-        """Keep what the step came to."""
-        self.check()
+        self._check()
         self.flush_text()
-        self.decide_task()
+        self.become_task()
         self.live.ordinal = self.ordinal
         self.live.write_record(now_us(), kinds.STEP, record)
         await self.live.commit()
 
-    def step_key(self, name: str) -> str:
-        return f"{self.live.new.id}:{name}:{self.occurrences.get(name, 0)}"
-
     async def ask(self, state: TaskState, question: Message) -> Received:
-        """The answer, if it is in the journal; otherwise pause the task and unwind."""
-        if self.cancelled:
+        if self.cancel_requested:
             raise Unwind
         self.asked += 1
-        if self.asked < len(self.received):
+        if self.asked < len(self._messages):
             self.status(state, question)
-            return self.received[self.asked]
+            return self._messages[self.asked]
         self.status(state, question)
-        self.dead = True  # what the function says while it unwinds must not follow the question
+        self.close()  # what the function emits while it unwinds must not follow the question
         await self.live.commit()
         raise Unwind
 
     # Direct replies
 
     def reply(self, message: Message) -> None:
-        """Answer with a message and no task if it is the first thing; later, the message ends the task."""
-        self.check()
+        self._check()
         if not self.hosted.profile.direct:
             raise RuntimeError("task.reply() is for an Agent(direct=True); others answer by yield or return")
         if self.decision is None or self.decision.done():
@@ -278,37 +366,9 @@ class Run:
         self.live.end_direct()
         self.decision.set_result(encode(message))
 
-    def decide_task(self) -> None:
-        """It is a task now: no direct reply can follow."""
+    def become_task(self) -> None:
         if self.decision is not None and not self.decision.done():
             self.decision.set_result(None)
             self.live.show()
             if self.begun and self.live.state is TaskState.SUBMITTED and self.hosted.profile.announce:
                 self.live.write_status(now_us(), TaskState.WORKING)
-
-    @property
-    def about(self) -> dict[str, str]:
-        """For logs: whose task this is."""
-        scope = self.live.new.scope
-        return {"task": self.live.new.id, "agent": scope.agent, "principal": scope.owner}
-
-    def message(self, parts: list[Part], metadata: JSONObject | None = None) -> Message:
-        """A message of the agent's in this task."""
-        return Message(
-            message_id=new_id(),
-            role=Role.AGENT,
-            parts=parts,
-            task_id=self.live.new.id,
-            context_id=self.live.new.context_id,
-            metadata=metadata,
-        )
-
-    def report_unused(self) -> None:
-        for name, occurrence in self.steps:
-            log.warning(
-                "task %s: step %r #%d is on record, but this run never asked for it",
-                self.live.new.id,
-                name,
-                occurrence,
-                extra=self.about,
-            )

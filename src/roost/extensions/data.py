@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from roost.protocol.codec import decoder, encode
-from roost.protocol.types import JSONObject, Part
+from roost.protocol.types import Artifact, JSONObject, Part
 
 URI = "https://proto-labs.ai/a2a/ext/"
 COST, TOOL_CALL, HITL = "cost-v1", "tool-call-v1", "hitl-v1"
@@ -57,6 +57,21 @@ def usage_of(metadata: JSONObject | None, parts: list[Part]) -> TokenUsage | Non
             names = ("input_tokens", "output_tokens", "cache_read_input_tokens")
             return TokenUsage(*(_count(usage.get(name)) for name in names))
     return None
+
+
+def usage_artifact(tokens: TokenUsage, cost_usd: float | None = None) -> Artifact:
+    """cost-v1 as an artifact of its own: in the metadata, and in the part that older clients look for."""
+    payload: JSONObject = {
+        "usage": {
+            "input_tokens": tokens.input,
+            "output_tokens": tokens.output,
+            "cache_read_input_tokens": tokens.cached,
+        }
+    }
+    if cost_usd is not None:
+        payload["costUsd"] = cost_usd
+    part = Part(data=payload, metadata={"mimeType": URI + COST})
+    return Artifact(artifact_id=COST, parts=[part], metadata={URI + COST: payload}, extensions=[URI + COST])
 
 
 def tool_calls_of(metadata: JSONObject | None, parts: list[Part]) -> list[ToolCall]:
