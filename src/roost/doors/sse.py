@@ -7,6 +7,7 @@ headers, signs of life, line ends, and the end of a stream whichever side ends i
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -14,7 +15,10 @@ from roost.doors.admission import OpenStream
 from roost.doors.errors import known
 from roost.doors.http import REPLAYED, ClientGone, Headers, Request, activated
 from roost.engine.live import LiveTask, StreamFrame
-from roost.protocol.errors import A2AError
+from roost.engine.ports import StoreUnavailable
+from roost.protocol.errors import A2AError, Unavailable
+
+log = logging.getLogger("roost.doors")
 
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream"),
@@ -68,6 +72,9 @@ async def send_events(request: Request, stream: OpenStream, form: EventForm) -> 
         last = await form.closing(stream) if error is None else form.broken(error)
     except ClientGone:
         return False
+    except StoreUnavailable as error:
+        log.warning("a stream ends early because the store does not answer; its client can resume it: %s", error)
+        last = form.broken(Unavailable("the store does not answer; the stream can be resumed later", retry_after=1))
     except Exception as error:
         last = form.broken(known(error, request))
     finally:
