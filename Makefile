@@ -1,12 +1,16 @@
-# Everything runs in .venv, which these targets make.
+# Everything runs in .venv. `make up` installs there what serving needs; every other target, what development needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+SUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+SERVING := $(VENV)/.serving-$(SUM)
+STAMP := $(VENV)/.installed-$(SUM)
+# Python compiles what it imports; to compile all that is installed takes as long as to unpack it.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: up test coverage check bench chaos fuzz cluster tck conform-sdk clean
 
-up: $(STAMP)
+up: $(or $(wildcard $(STAMP)),$(SERVING))
 	$(BIN)/roost serve examples/fleet
 
 test: check
@@ -50,11 +54,19 @@ tck: $(STAMP)
 conform-sdk: $(STAMP)
 	$(BIN)/python -m tools.conform_sdk
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(SERVING):
+	@echo "Installing what serving needs into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -c constraints.txt -e .
+	@rm -f $(VENV)/.serving-*
+	@touch $@
+
+$(STAMP):
+	@echo "Installing what development needs into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -c constraints.txt -e '.[dev]'
 	@# The durability tests compile a small library; where there is no compiler, one comes as a wheel.
-	@command -v cc >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang==0.17.0
+	@command -v cc >/dev/null || $(INSTALL) ziglang==0.17.0
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import inspect
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import typer
+from tools import settings_table
 
-from roost.cli.main import app, serve_command
-from roost.settings import DOCS, NO_FLAG, SettingError, Settings, check_together, read, replace, settings_of, shown
+from roost.cli.main import COMMANDS, Group, command_line, with_default
+from roost.cli.serve import serve
+from roost.settings import SETTINGS, Settings
+from roost.settings_reading import SettingError, check_together, read, settings_of, shown
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
-NAMES = [field.name for field in msgspec.structs.fields(Settings)]
+NAMES = list(SETTINGS)
 DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 
 
@@ -130,7 +134,7 @@ def test_every_setting_can_be_given_in_all_three_ways(name, tmp_path):
     environ = {variable: str(by_variable).lower() if isinstance(by_variable, bool) else str(by_variable)}
     assert found(tmp_path)[name] == (in_file, "roost.toml")
     assert found(tmp_path, {}, environ)[name] == (by_variable, variable)
-    if name not in NO_FLAG:
+    if SETTINGS[name].flag:
         assert found(tmp_path, {name: by_flag}, environ)[name] == (by_flag, flag)
 
 
@@ -155,7 +159,7 @@ def test_settings_are_frozen_and_replaced_as_a_whole():
     settings = Settings()
     with pytest.raises(AttributeError):
         settings.port = 1
-    assert (replace(settings, port=1).port, settings.port) == (1, 8080)
+    assert (msgspec.structs.replace(settings, port=1).port, settings.port) == (1, 8080)
 
 
 # Bad values
@@ -183,6 +187,21 @@ BAD: list[tuple[str, str]] = [
     ("public_url", "http://example.com/?q=1"),
     ("trusted_proxy", "everyone"),
     ("trusted_proxy", "10.0.0.0/8, 10.0.0.1/8"),
+    ("auth", "sometimes"),
+    ("security_scheme", "bearer,basic"),
+    ("jwt_issuer", "idp.example.com"),
+    ("unix_scopes", "everything"),
+    ("unix_mode", "rw-"),
+    ("quotas", "tenant.rps=5"),
+    ("cors_origins", "https://app.example.com/path"),
+    ("store", "mysql://host/database"),
+    ("wake", "redis://host"),
+    ("workers", "0"),
+    ("max_head_bytes", "1023"),
+    ("head_s", "0"),
+    ("head_s", "inf"),
+    ("retention_days", "-0.5"),
+    ("push_allow_cidrs", "http://["),
 ]
 
 
@@ -197,8 +216,32 @@ def test_a_bad_value_names_the_setting_and_where_it_came_from(name, value, tmp_p
         write(tmp_path, in_file)
         with pytest.raises(SettingError) as refusal:
             read(flags, environ, tmp_path)
-        assert name in str(refusal.value)
+        assert str(refusal.value).startswith(f"{name} is ")
         assert source in str(refusal.value)
+
+
+EXPECTED = [
+    ("port", "65536", "it must be a whole number from 0 to 65535"),
+    ("port", "many", "it must be a whole number from 0 to 65535"),
+    ("max_head_bytes", "1", "it must be a whole number of at least 1024"),
+    ("head_s", "0", "it must be a number above 0"),
+    ("drain_s", "-1", "it must be a number of at least 0"),
+    ("memory", "perhaps", "it must be true or false"),
+    ("auth", "sometimes", "it must be auto, required or open"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "says"), EXPECTED)
+def test_a_value_out_of_bounds_is_told_the_bounds(name, value, says, tmp_path):
+    with pytest.raises(SettingError, match=f"{name} is '{value}' .from --{name.replace('_', '-')}.: {says}"):
+        read({name: value}, {}, tmp_path)
+
+
+def test_a_bad_secret_is_not_repeated(tmp_path):
+    write(tmp_path, "push_secret = 271828")
+    with pytest.raises(SettingError, match=r"push_secret is '\*\*\*'") as refusal:
+        read({}, {}, tmp_path)
+    assert "271828" not in str(refusal.value)
 
 
 def test_an_unknown_name_in_the_file_is_refused_and_named(tmp_path):
@@ -277,43 +320,63 @@ def rows(document: str) -> list[list[str]]:
     ]
 
 
-def test_every_setting_has_a_sentence():
-    assert list(DOCS) == NAMES
+def test_the_table_in_the_docs_is_made_from_the_declarations():
+    written = settings_table.TABLE.search(settings_table.FILE.read_text())
+    assert written is not None
+    assert written.group() == settings_table.table(), "run: python -m tools.settings_table"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_setting_is_documented_with_its_flag_its_variable_its_default_and_its_sentence(name):
-    (row,) = [row for row in rows("settings.md") if row[0] == name]
-    default = DEFAULTS[name]
-    shown = str(default).lower() if isinstance(default, bool) else str(default)
-    flag = "" if name in NO_FLAG else f"--{name.replace('_', '-')}"
-    assert row == [name, flag, f"ROOST_{name.upper()}", shown, DOCS[name]]
+def test_every_setting_has_a_sentence(name):
+    assert SETTINGS[name].sentence[0].isupper()
+    assert "|" not in SETTINGS[name].sentence, "it would end a cell of the table"
 
 
-def test_no_setting_is_documented_that_does_not_exist():
-    documented = [row[0] for row in rows("settings.md") if len(row) == 5 and row[2].startswith("ROOST_")]
-    assert documented == NAMES
+@pytest.mark.parametrize("name", NAMES)
+def test_every_default_is_a_value_that_could_be_given(name, tmp_path):
+    text = str(DEFAULTS[name])
+    assert found(tmp_path, {}, {SETTINGS[name].variable: text})[name] == (DEFAULTS[name], SETTINGS[name].variable)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_is_a_flag_of_serve_unless_it_is_a_secret_that_others_would_see(name):
-    assert (name in inspect.signature(serve_command).parameters) is (name not in NO_FLAG)
+    assert (name in inspect.signature(serve).parameters) is (name not in ("token", "admin_token"))
 
 
-def commands() -> list[str]:
-    return sorted(typer.main.get_command(app).commands)
+def commands() -> list[tuple[str, ...]]:
+    """As they are typed, without the default command of a group, which need not be."""
+    groups = {name: entry for name, entry in COMMANDS.items() if isinstance(entry, Group)}
+    members = [
+        (name,) if member == group.default else (name, member)
+        for name, group in groups.items()
+        for member in group.commands
+    ]
+    return [*((name,) for name in COMMANDS if name not in groups), *members]
 
 
-@pytest.mark.parametrize("name", commands())
-def test_every_command_is_documented(name):
-    assert [row for row in rows("cli.md") if row[0].split()[:2] == ["roost", name]]
+def documented_commands() -> list[tuple[str, ...]]:
+    """The words before the first argument or option."""
+    cells = [row[0].split()[1:] for row in rows("cli.md") if row[0].startswith("roost ")]
+    return [tuple(takewhile(lambda word: word.islower() and word[0].isalpha(), words)) for words in cells]
 
 
-@pytest.mark.parametrize("name", commands())
-def test_every_command_says_what_it_does(name):
-    assert typer.main.get_command(app).commands[name].help
+def test_every_command_is_documented_and_no_other():
+    assert sorted(documented_commands()) == sorted(commands())
 
 
-def test_no_command_is_documented_that_does_not_exist():
-    documented = {row[0].split()[1] for row in rows("cli.md") if row[0].startswith("roost ")}
-    assert documented == set(commands())
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_can_be_loaded_alone_and_says_what_it_does(words):
+    names = with_default(words)
+    found = typer.main.get_command(command_line(names))
+    for name in names:
+        assert list(found.commands) == [name]
+        found = found.commands[name]
+        assert found.help
+
+
+def test_all_commands_are_there_where_none_is_named():
+    found = typer.main.get_command(command_line([]))
+    assert set(found.commands) == set(COMMANDS)
+    for name, entry in COMMANDS.items():
+        if isinstance(entry, Group):
+            assert set(found.commands[name].commands) == set(entry.commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -12,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from roost.cli.client import HostClient
+from roost.cli.client import HostClient, default_agent
 from roost.cli.errors import CommandFailed
-from roost.cli.find import default_agent
 from tests.processes import FLEET, Server, roost, running
 
 TOKEN = "s3cr3t-token"
@@ -99,7 +99,7 @@ def test_tasks_by_state_and_context(fleet: Server) -> None:
 
 def test_no_tasks_is_no_error(fleet: Server) -> None:
     done = roost("tasks", "files", url=fleet.url)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no tasks\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "there are no tasks\n")
 
 
 # cancel
@@ -137,11 +137,25 @@ def test_unknown_task_says_how_to_find_tasks(fleet: Server) -> None:
     for words in (("watch", "x"), ("cancel", "x", "--agent", "job")):
         done = roost(*words, url=fleet.url)
         assert done.returncode == 1
-        assert f"`roost tasks --url {fleet.url}` lists those there are" in done.stderr
+        assert f"`roost tasks --url {fleet.url}` lists the tasks" in done.stderr
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://u:pw@127.0.0.1:9"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8080",
+        "ftp://x",
+        "http://",
+        "http://u:pw@127.0.0.1:9",
+        "http://u:pw@127.0.0.1:99999",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:0",
+        "http://[::1",
+        "http://a b",
+        "http://127.0.0.1/?x=1",
+    ],
+)
 def test_url_that_is_none_is_a_usage_error(url: str) -> None:
     with pytest.raises(CommandFailed, match="--url") as caught:
         HostClient(url, "")
@@ -165,8 +179,8 @@ class Recorder(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def recording(body: bytes) -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as server:
+def recording(body: bytes, handler: type[BaseHTTPRequestHandler] = Recorder) -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.seen, server.body = [], body  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
@@ -199,3 +213,61 @@ def test_a_web_server_that_is_no_host() -> None:
     assert seen["Authorization"] == f"Bearer {TOKEN}"
     assert done.returncode == 1
     assert "not as a Roost host does (HTTP 401)" in done.stderr
+
+
+# Proxies
+
+
+class Proxy(Recorder):
+    """Answers every request as the host would that it is for."""
+
+    def do_GET(self) -> None:
+        self.server.seen.append((self.path, self.headers["Proxy-Authorization"]))  # type: ignore[attr-defined]
+        body = b'{"agents":[]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with recording(b"", Proxy) as server:
+        yield server
+
+
+def test_another_machine_is_called_through_the_proxy_of_the_environment(
+    proxy: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{proxy.server_port}")
+    assert HostClient("http://roost.example", "").agents() == []
+    login = base64.b64encode(b"me:secret").decode()
+    assert proxy.seen == [("http://roost.example/agents/", f"Basic {login}")]  # type: ignore[attr-defined]
+
+
+def test_a_proxy_may_be_for_all_schemes_and_be_named_without_one(
+    proxy: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", f"127.0.0.1:{proxy.server_port}")
+    assert HostClient("http://roost.example:8080", "").agents() == []
+    assert proxy.seen == [("http://roost.example:8080/agents/", None)]  # type: ignore[attr-defined]
+
+
+def test_this_machine_and_exceptions_are_called_without_the_proxy(
+    proxy: ThreadingHTTPServer, fleet: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+    assert len(HostClient(fleet.url, "").agents()) == 6
+    monkeypatch.setenv("no_proxy", "127.0.0.2.invalid")
+    with pytest.raises(CommandFailed, match=r"nothing answers at http://127\.0\.0\.2\.invalid"):
+        HostClient("http://127.0.0.2.invalid", "").agents()
+    assert proxy.seen == []  # type: ignore[attr-defined]
+
+
+def test_a_proxy_that_cannot_be_used_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:9")
+    with pytest.raises(CommandFailed, match="its scheme is 'socks5'"):
+        HostClient("http://roost.example", "")

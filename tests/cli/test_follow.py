@@ -7,8 +7,8 @@ import pytest
 from roost.cli.client import HostClient, ReceivedEvent
 from roost.cli.errors import CommandFailed
 from roost.cli.follow import TRIES, Follow
-from roost.cli.sse import ServerSentEvent, frames
 from roost.cli.transcript import Transcript
+from roost.cli.transport import ServerSentEvent, frames
 from roost.protocol.types import (
     Artifact,
     Part,

@@ -11,7 +11,7 @@ import pytest
 
 from roost.cli.errors import CommandFailed
 from roost.cli.new import TemplateKind, new
-from roost.settings import DOCS
+from roost.settings import SETTINGS
 from tests.processes import ROOT, roost, running
 
 
@@ -49,7 +49,7 @@ def test_new_agents_pass_ruff_and_work(folder: Path) -> None:
 
 def test_new_never_overwrites(folder: Path) -> None:
     (folder / "mine.py").write_text("precious")
-    with pytest.raises(CommandFailed, match=r"mine\.py is there already"):
+    with pytest.raises(CommandFailed, match=r"mine\.py exists already"):
         new("mine.py")
     assert (folder / "mine.py").read_text() == "precious"
 
@@ -66,7 +66,9 @@ def test_config_says_where_each_value_came_from(tmp_path: Path) -> None:
     (tmp_path / "roost.toml").write_text('port = 9000\nlog_level = "debug"\n')
     env = {"ROOST_PORT": "9001", "ROOST_MEMORY": "1"}
     found = json.loads(roost("config", "--json", cwd=tmp_path, env=env).stdout)
-    assert {name: item["doc"] for name, item in found.items()} == DOCS
+    assert {name: item["doc"] for name, item in found.items()} == {
+        name: setting.sentence for name, setting in SETTINGS.items()
+    }
     assert {
         name: (found[name]["value"], found[name]["source"]) for name in ("port", "log_level", "memory", "host")
     } == {
@@ -79,10 +81,10 @@ def test_config_says_where_each_value_came_from(tmp_path: Path) -> None:
 
 def test_config_for_people_has_every_setting_on_a_line(tmp_path: Path) -> None:
     lines = roost("config", cwd=tmp_path).stdout.splitlines()
-    assert len(lines) == len(DOCS) + 1
-    for line, (name, doc) in zip(lines[1:], DOCS.items(), strict=True):
-        assert line.startswith(name)
-        assert doc in line
+    assert len(lines) == len(SETTINGS) + 1
+    for line, setting in zip(lines[1:], SETTINGS.values(), strict=True):
+        assert line.startswith(setting.name)
+        assert setting.sentence in line
 
 
 def test_config_that_cannot_be_used(tmp_path: Path) -> None:

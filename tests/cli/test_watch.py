@@ -42,7 +42,7 @@ def test_watch_survives_a_crash_of_the_host(tmp_path: Path) -> None:
                 text, told = finish(people)
                 more_events, _ = finish(program)
     assert "".join(lines) + text == counted(GOAL)
-    assert "the connection was lost; going on in 0.25 s" in told
+    assert "the connection was lost; reconnecting in 0.25 s" in told
     assert told.endswith(f"task {task} completed\n")
     assert folded([json.loads(line) for line in [*events, *more_events.splitlines()]]) == counted(GOAL)
     assert (people.returncode, program.returncode) == (0, 0)
@@ -101,5 +101,5 @@ def test_ctrl_c_says_that_the_task_goes_on(fleet: Server) -> None:
         process.send_signal(signal.SIGINT)
         _, stderr = finish(process)
     assert process.returncode == 130
-    assert f"task {task} goes on" in stderr
+    assert f"task {task} continues: " in stderr
     assert f"`roost cancel {task} --agent job" in stderr

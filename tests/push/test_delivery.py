@@ -229,13 +229,13 @@ def test_what_no_webhook_takes_waits_for_the_operator(http: httpx.Client, hook: 
         assert len(said) == len(set(said))
         eventually(lambda: "at rest" in roost("push", "list", "--data", tmp_path).stdout)
         assert "no webhook fails" in roost("push", "list", "--failing", "--data", tmp_path).stderr
-        assert "none of them fails" in roost("push", "retry", "--all", "--data", tmp_path).stderr
+        assert "none of these webhooks fails" in roost("push", "retry", "--all", "--data", tmp_path).stderr
 
 
 @pytest.mark.parametrize("words", [("retry",), ("retry", "task", "--all")])
 def test_a_retry_says_of_what(words: tuple[str, ...], tmp_path: Path) -> None:
     done = roost("push", *words, "--data", tmp_path)
-    assert (done.returncode, "say which" in done.stderr) == (2, True)
+    assert (done.returncode, "name the webhooks" in done.stderr) == (2, True)
 
 
 def test_without_a_journal_there_is_nothing_to_list(tmp_path: Path) -> None:

@@ -122,4 +122,4 @@ def test_roost_secret_makes_a_key_and_never_overwrites_one(tmp_path: Path) -> No
     assert (done.returncode, "exists" in done.stderr) == (1, True)
     assert load_key(file, create=False) == key
     done = roost("secret", file / "below")
-    assert (done.returncode, "cannot make" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+    assert (done.returncode, "cannot write" in done.stderr, "Traceback" in done.stderr) == (1, True, False)

@@ -156,7 +156,7 @@ def test_what_is_no_socket_is_never_removed(tmp_path, kind):
             dead.bind(str(tmp_path / "other"))
         path.symlink_to(tmp_path / "other")
     before = path.lstat()
-    assert "something else than a socket" in failure(f"unix:{path}")
+    assert "a file that is not a socket" in failure(f"unix:{path}")
     assert path.lstat().st_ino == before.st_ino
 
 

@@ -1,1 +1,1 @@
-"""The commands; most are clients of a running host."""
+"""The commands. Most are clients of a running host; some work on the store itself."""

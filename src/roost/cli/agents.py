@@ -25,7 +25,9 @@ def agents(url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False) -> 
 
 
 def card(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", show_default=False, help="The fleet's without it.")] = "",
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", show_default=False, help="The agent; the fleet without it.")
+    ] = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
     as_json: Json = False,
@@ -51,14 +53,14 @@ def _lines(card: AgentCard) -> Iterator[str]:
         "Interfaces",
         [f"{face.url}  {face.protocol_binding} {face.protocol_version}" for face in card.supported_interfaces],
     )
-    yield from _listed("Takes", [", ".join(card.default_input_modes)])
-    yield from _listed("Gives", [", ".join(card.default_output_modes)])
+    yield from _listed("Accepts", [", ".join(card.default_input_modes)])
+    yield from _listed("Returns", [", ".join(card.default_output_modes)])
     abilities = {
         "streaming": capabilities.streaming,
         "push notifications": capabilities.push_notifications,
         "extended card": capabilities.extended_agent_card,
     }
-    yield from _listed("Can do", [", ".join(name for name, can in abilities.items() if can) or "nothing special"])
+    yield from _listed("Capabilities", [", ".join(name for name, can in abilities.items() if can) or "none"])
     yield from _listed(
         "Extensions",
         [f"{one.uri}{' (required)' if one.required else ''}  {one.description}" for one in capabilities.extensions],

@@ -1,4 +1,4 @@
-"""`roost audit`: who made, revoked, rotated or was refused what."""
+"""`roost audit`: the log of who created, revoked or rotated credentials, and of who was refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
+from roost.cli.settings import STORE, with_settings
 from roost.cli.store import with_store
 from roost.doors.admin_views import audit_shown
 from roost.engine.ids import timestamp
@@ -17,12 +18,13 @@ from roost.protocol.codec import encode
 from roost.settings import Settings
 
 
+@with_settings(*STORE)
 def audit(
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The most lines to show.")] = 50,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """The audit log, the newest first."""
+    """Show the audit log, the newest line first."""
 
     async def look(store: AdminStore, settings: Settings) -> list[NumberedAudit]:
         return await store.read_audit(None, limit)
@@ -40,4 +42,4 @@ def audit(
             ],
         )
     else:
-        note("nothing yet")
+        note("the audit log is empty")

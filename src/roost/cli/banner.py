@@ -1,4 +1,4 @@
-"""What a user sees first: what is served where, where the data is, and a command that works."""
+"""What `roost serve` prints first: what is served and where, where the data is, and a command to try."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def banner(host: Host, settings: Settings, places: list[str]) -> str:
 
 def _credentials(host: Host) -> str:
     if host.identity is None or host.identity.access.open:
-        return "No credentials are set: only programs on this machine can connect. `roost token create NAME` makes one"
+        return (
+            "There are no credentials: only programs on this machine can connect. `roost token create NAME` makes one"
+        )
     schemes = ", ".join(host.identity.access.schemes_of(None))
     return f"Callers need a credential: {schemes}. `roost token list` shows tokens"
 
@@ -52,7 +54,7 @@ def _retention(settings: Settings) -> str:
     rules = [f"{settings.retention_days:g} days after their end"] if settings.retention_days else []
     if settings.retention_tasks:
         rules.append(f"the newest {settings.retention_tasks} of each agent")
-    return f"Tasks are kept: {', at most '.join(rules) or 'for ever'} (--retention-days, --retention-tasks)"
+    return f"Tasks are kept: {', at most '.join(rules) or 'forever'} (--retention-days, --retention-tasks)"
 
 
 def _short(text: str) -> str:

@@ -1,35 +1,25 @@
-"""The HTTP calls: one method for each thing that a command asks of a host."""
+"""One method for each thing that a command asks of a host."""
 
 from __future__ import annotations
 
-import os
-import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 from urllib.parse import quote
 
-import httpx
 import msgspec
 from msgspec import Struct
 
-from roost.addresses import is_loopback
-from roost.cli.errors import USAGE, CommandFailed, CommandRefused, Dropped, Unreachable
+from roost.cli.errors import USAGE, CommandFailed, CommandRefused
 from roost.cli.options import command
-from roost.cli.sse import frames
-from roost.engine.tenancy import EXTENSION as MULTI_TENANT
+from roost.cli.transport import SILENCE_S, Transport, checked_url, frames
 from roost.protocol.codec import encode
 from roost.protocol.types import AgentCard, ListTasksResponse, SendMessageRequest, StreamResponse, Task
 
 T = TypeVar("T")
 
-UNIX = "unix:"
 CARD = "/.well-known/agent-card.json"
-CONNECT_S = 5.0
-ANSWER_S = 30.0
 DOWNLOAD_S = 300.0
-SILENCE_S = 45.0
-"""A stream that is silent for three of the host's heartbeats is dead."""
+"""Seconds that a host may take before it sends the first bytes of an export, or the next."""
 
 
 class AgentEntry(Struct):
@@ -61,7 +51,7 @@ class _Problem(Struct):
 
 
 class ReceivedEvent(NamedTuple):
-    """One event of a stream. Without an id it says nothing new: it is the Task that a resumed stream begins with."""
+    """One event of a stream. The Task that a resumed stream begins with has no id, because it is not new."""
 
     id: int | None
     data: bytes
@@ -70,11 +60,9 @@ class ReceivedEvent(NamedTuple):
 
 class HostClient:
     def __init__(self, url: str, token: str, tenant: str = "") -> None:
-        self.url = _checked_url(url)
+        self.url = checked_url(url)
         self.tenant = tenant
-        given = _options(self.url, token, tenant)
-        unix = httpx.HTTPTransport(uds=self.url.removeprefix(UNIX)) if self.url.startswith(UNIX) else None
-        self.http = httpx.Client(transport=unix, **given)
+        self.http = Transport(self.url, call_headers(token, tenant))
 
     def directory(self) -> bytes:
         return self._call("GET", "/agents/")
@@ -83,20 +71,20 @@ class HostClient:
         return self.parsed(AgentDirectory, self.directory()).agents
 
     def card(self, agent: str) -> bytes:
-        """The agent's card, or what the root path has where no agent is named."""
+        """The agent's card, or the card at the root path where no agent is named."""
         return self._call("GET", _at(agent) + CARD if agent else CARD)
 
     def task(self, agent: str, task_id: str) -> bytes:
         return self._call("GET", _at(agent, task_id))
 
     def cancel(self, agent: str, task_id: str) -> bytes:
-        return self._call("POST", f"{_at(agent, task_id)}:cancel", json={})
+        return self._call("POST", f"{_at(agent, task_id)}:cancel", body=b"{}")
 
     def tasks(self, agent: str, query: dict[str, str]) -> Iterator[Task]:
-        """Newest first, over as many pages as are asked for."""
+        """The tasks, newest first. Further pages are fetched when they are needed."""
         token = ""
         while True:
-            body = self._call("GET", f"{_at(agent)}/tasks", params={**query, "pageToken": token} if token else query)
+            body = self._call("GET", f"{_at(agent)}/tasks", query={**query, "pageToken": token} if token else query)
             page = self.parsed(ListTasksResponse, body)
             yield from page.tasks
             token = page.next_page_token
@@ -106,28 +94,26 @@ class HostClient:
     def send(self, agent: str, request: SendMessageRequest) -> Iterator[ReceivedEvent]:
         if self.tenant:
             request.message.metadata = {**(request.message.metadata or {}), "tenant_id": self.tenant}
-        body = encode(request)
-        return self._events("POST", f"{_at(agent)}/message:stream", {"Content-Type": "application/json"}, body)
+        return self._events("POST", f"{_at(agent)}/message:stream", {}, encode(request))
 
     def subscribe(self, agent: str, task_id: str, last: int | None) -> Iterator[ReceivedEvent]:
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         return self._events("GET", f"{_at(agent, task_id)}:subscribe", headers, None)
 
     def download(self, path: str, query: dict[str, str], file: IO[bytes]) -> None:
-        with self._reported(), self.http.stream("GET", path, params=query, timeout=DOWNLOAD_S) as response:
-            if response.status_code >= 300:
-                response.read()
-                raise self._problem(response)
-            for piece in response.iter_bytes():
+        with self.http.open("GET", path, query=query, read_s=DOWNLOAD_S) as response:
+            if response.status >= 300:
+                raise self._problem(response.status, response.read())
+            for piece in response.iter_stream():
                 file.write(piece)
 
-    def _problem(self, response: httpx.Response) -> CommandFailed:
-        """An error of the admin surface."""
+    def _problem(self, status: int, body: bytes) -> CommandFailed:
+        """The error that the admin surface answered with."""
         try:
-            said = msgspec.json.decode(response.content, type=_Problem).detail
+            said = msgspec.json.decode(body, type=_Problem).detail
         except msgspec.DecodeError:
-            said = f"{self.url} answers, but not as a Roost host does (HTTP {response.status_code}). Is --url right?"
-        return CommandFailed(said + self._advice(response.status_code, ""))
+            said = self._foreign(status)
+        return CommandFailed(said + self._advice(status, ""))
 
     def parsed(self, kind: type[T], body: bytes) -> T:
         try:
@@ -138,82 +124,83 @@ class HostClient:
     def parsed_card(self, agent: str = "") -> AgentCard:
         return self.parsed(AgentCard, self.card(agent))
 
-    def _call(self, method: str, path: str, **given: Any) -> bytes:
-        with self._reported():
-            response = self.http.request(method, path, **given)
-        if response.status_code >= 300:
-            raise self._refused(response)
-        return response.content
+    def _call(self, method: str, path: str, query: dict[str, str] | None = None, body: bytes | None = None) -> bytes:
+        with self.http.open(method, path, query=query, body=body) as response:
+            answer = response.read()
+        if response.status >= 300:
+            raise self._refused(response.status, answer)
+        return answer
 
     def _events(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Iterator[ReceivedEvent]:
-        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
-        with (
-            self._reported(),
-            self.http.stream(method, path, headers=headers, content=body, timeout=timeout) as response,
-        ):
-            if response.status_code >= 300:
-                response.read()
-                raise self._refused(response)
-            for frame in frames(response.iter_bytes()):
+        with self.http.open(method, path, headers=headers, body=body, read_s=SILENCE_S) as response:
+            if response.status >= 300:
+                raise self._refused(response.status, response.read())
+            for frame in frames(response.iter_stream()):
                 yield ReceivedEvent(frame.id, frame.data, self.parsed(StreamResponse, frame.data))
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _refused(self, status: int, body: bytes) -> CommandFailed:
         try:
-            yield
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            why = f" ({error})" if "SSL" in str(error) else ""
-            raise Unreachable(
-                f"nothing answers at {self.url}{why}; start it with `roost serve ...` or set --url"
-            ) from None
-        except httpx.HTTPError as error:
-            raise Dropped(f"the connection to {self.url} was lost: {error or type(error).__name__}") from None
-
-    def _refused(self, response: httpx.Response) -> CommandFailed:
-        status = response.status_code
-        try:
-            error = msgspec.json.decode(response.content, type=_ErrorBody).error
+            error = msgspec.json.decode(body, type=_ErrorBody).error
         except msgspec.DecodeError:
-            return CommandFailed(f"{self.url} answers, but not as a Roost host does (HTTP {status}). Is --url right?")
+            return CommandFailed(self._foreign(status))
         reason = next((detail.reason for detail in error.details if detail.reason), "")
         if reason == "AGENT_NOT_FOUND":
             return CommandRefused(f"{error.message.partition(';')[0]}; {self.url} has {self.names()}", status, reason)
         said = f"{error.message} ({reason})" if reason else error.message
         return CommandRefused(said + self._advice(status, reason), status, reason)
 
+    def _foreign(self, status: int) -> str:
+        return f"{self.url} answers, but not as a Roost host does (HTTP {status}). Is --url right?"
+
     def names(self) -> str:
         return ", ".join(agent.name for agent in self.agents())
 
     def _advice(self, status: int, reason: str) -> str:
         if reason == "TASK_NOT_FOUND":
-            return f"; {command(self.url, 'tasks')} lists those there are"
+            return f"; {command(self.url, 'tasks')} lists the tasks"
         if status == 401:
             return "; give a credential with --token or ROOST_TOKEN"
         return ""
 
 
-def async_client(url: str, token: str, tenant: str) -> httpx.AsyncClient:
-    """The same connection, for a command that does several things at once."""
-    url = _checked_url(url)
-    unix = httpx.AsyncHTTPTransport(uds=url.removeprefix(UNIX)) if url.startswith(UNIX) else None
-    return httpx.AsyncClient(transport=unix, **_options(url, token, tenant))
-
-
-def _options(url: str, token: str, tenant: str) -> dict[str, Any]:
+def call_headers(token: str, tenant: str) -> dict[str, str]:
+    """The headers of every call: the version, who calls, and for which tenant."""
     headers = {"A2A-Version": "1.0"}
     if tenant:
-        headers |= {"X-Tenant-Id": _checked_token(tenant), "A2A-Extensions": MULTI_TENANT}
+        from roost.engine.tenancy import EXTENSION
+
+        headers |= {"X-Tenant-Id": _checked_token(tenant), "A2A-Extensions": EXTENSION}
     if token.strip():
         headers["Authorization"] = f"Bearer {_checked_token(token.strip())}"
-    given: dict[str, Any] = {"headers": headers, "timeout": httpx.Timeout(ANSWER_S, connect=CONNECT_S)}
-    if url.startswith(UNIX):
-        return {**given, "base_url": "http://localhost"}
-    return {
-        **given,
-        "base_url": url,
-        "trust_env": not _local(url),  # proxies are for other machines
-        "verify": _authorities() if url.startswith("https:") else False,  # they take 50 ms to load
-    }
+    return headers
+
+
+def default_agent(client: HostClient) -> str:
+    """The host's only agent, or the one that its root path serves."""
+    agents = client.agents()
+    if len(agents) == 1:
+        return agents[0].name
+    from roost.fleet.cards import FLEET
+
+    card = client.parsed_card()
+    if card.supported_interfaces and all(extension.uri != FLEET for extension in card.capabilities.extensions):
+        return card.supported_interfaces[0].tenant
+    raise CommandFailed(f"{client.url} has several agents: {client.names()}. Name one: roost send AGENT TEXT", USAGE)
+
+
+def agent_of(client: HostClient, task_id: str) -> str:
+    """The agent that has the task."""
+    for agent in client.agents():
+        try:
+            client.task(agent.name, task_id)
+        except CommandRefused as error:
+            if error.reason != "TASK_NOT_FOUND":
+                raise
+        else:
+            return agent.name
+    raise CommandFailed(
+        f"no agent at {client.url} has a task {task_id!r}; {command(client.url, 'tasks')} lists the tasks"
+    )
 
 
 def _at(agent: str, task_id: str = "") -> str:
@@ -221,35 +208,10 @@ def _at(agent: str, task_id: str = "") -> str:
     return f"{place}/tasks/{quote(task_id, safe='')}" if task_id else place
 
 
-def _checked_url(url: str) -> str:
-    if url.startswith(UNIX) and len(url) > len(UNIX):
-        return url
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise CommandFailed(f"{url!r} cannot be --url: {error}", USAGE) from None
-    if parsed.userinfo:
-        raise CommandFailed("--url must not hold a password: use --token or ROOST_TOKEN", USAGE)
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise CommandFailed(f"{url!r} cannot be --url: give http(s)://host[:port] or unix:PATH", USAGE)
-    return url.rstrip("/")
-
-
-def _authorities() -> ssl.SSLContext | bool:
-    """Those of the user's own, where a variable names them, for a host on this machine too."""
-    own = os.environ.get("SSL_CERT_FILE")
-    try:
-        return ssl.create_default_context(cafile=own) if own else True
-    except OSError as error:
-        raise CommandFailed(f"SSL_CERT_FILE: cannot read {own}: {error.strerror or error}", USAGE) from None
-
-
 def _checked_token(token: str) -> str:
-    """What a header cannot carry would come back in an error message, and be seen."""
+    """The token, or an error that does not show it, as one from the HTTP library would."""
     if not all("!" <= character <= "~" for character in token):
-        raise CommandFailed("the token has characters that a header cannot carry; was it copied whole?", USAGE)
+        raise CommandFailed(
+            "the token has characters that a header cannot carry; check that it was copied completely", USAGE
+        )
     return token
-
-
-def _local(url: str) -> bool:
-    return is_loopback(httpx.URL(url).host)

@@ -1,9 +1,9 @@
-"""How a command ends without success; the message tells the user what to do next.
+"""The errors that end a command. Their messages say what happened and what to do next.
 
-Failed
-├── Unreachable    nothing was sent: no host answers
-├── Dropped        a host answered, and then the connection was lost
-└── Refused        the host answered with an error
+CommandFailed
+├── Unreachable       nothing was sent, because no host answers
+├── Dropped           the connection was lost after the host was reached
+└── CommandRefused    the host answered with an error
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 ERROR = 1
 USAGE = 2
 WAITING = 3
-"""The task waits for an answer."""
+"""The exit code where the task waits for an answer."""
 INTERRUPTED = 130
 
 

@@ -1,4 +1,4 @@
-"""`roost evidence export` and `verify`: bundles."""
+"""`roost evidence export` and `roost evidence verify`: write and check signed bundles."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line
+from roost.cli.settings import STORE_AND_KEYS, with_settings
 from roost.cli.store import me, with_store
 from roost.engine.ports import AdminStore
 from roost.protocol.codec import encode
@@ -26,45 +27,57 @@ if TYPE_CHECKING:
     from roost.evidence.verify import BundleVerdict
 
 UNJUDGED = 2
+"""The exit code where a bundle cannot be judged."""
 
-Tasks = Annotated[list[str] | None, typer.Argument(metavar="[TASK]...", help="Ids of tasks.", show_default=False)]
+Tasks = Annotated[
+    list[str] | None, typer.Argument(metavar="[TASK]...", help="The ids of the tasks.", show_default=False)
+]
 Since = Annotated[
     str,
     typer.Option(
         "--since",
         metavar="WHEN",
         show_default=False,
-        help="All tasks that changed since a time, an age (7d), or a checkpoint: its number or its file.",
+        help="Export all tasks that changed since a time, an age (7d), or a checkpoint (its number or file).",
     ),
 ]
 OfAgent = Annotated[
-    str, typer.Option("--agent", metavar="ID", show_default=False, help="With --since: only its tasks.")
+    str, typer.Option("--agent", metavar="ID", show_default=False, help="With --since: only tasks of this agent.")
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the bundle; - for stdout.")]
-Redact = Annotated[bool, typer.Option("--redact", help="Digests instead of content.")]
-MaxEvents = Annotated[int, typer.Option("--max-events", min=1, metavar="N", help="At most so many events.")]
-MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, metavar="N", help="At most so many bytes, compressed.")]
-MaxRatio = Annotated[int, typer.Option("--max-ratio", min=1, metavar="N", help="At most so many bytes out of one.")]
+Redact = Annotated[bool, typer.Option("--redact", help="Export digests instead of content.")]
+MaxEvents = Annotated[int, typer.Option("--max-events", min=1, metavar="N", help="The most events.")]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, metavar="N", help="The most bytes, compressed.")]
+MaxRatio = Annotated[
+    int, typer.Option("--max-ratio", min=1, metavar="N", help="The most bytes that one compressed byte may expand to.")
+]
 Remote = Annotated[
-    str, typer.Option("--url", metavar="URL", show_default=False, help="Ask a running host instead of the store.")
+    str,
+    typer.Option("--url", metavar="URL", show_default=False, help="Ask a running host instead of opening the store."),
 ]
 Token = Annotated[
     str,
     typer.Option(
-        "--token", envvar="ROOST_TOKEN", metavar="TOKEN", show_default=False, help="With --url: one with `audit`."
+        "--token",
+        envvar="ROOST_TOKEN",
+        metavar="TOKEN",
+        show_default=False,
+        help="With --url: a token with the scope audit.",
     ),
 ]
-Bundle = Annotated[Path, typer.Argument(metavar="FILE", help="What `roost evidence export` wrote.")]
+Bundle = Annotated[Path, typer.Argument(metavar="FILE", help="A file that `roost evidence export` wrote.")]
 Trust = Annotated[
-    Path | None, typer.Option("--trust", metavar="JWKS", help="Keys of the host, from a source that you rely on.")
+    Path | None, typer.Option("--trust", metavar="JWKS", help="The host's keys, from a source that you trust.")
 ]
 Held = Annotated[
-    Path | None, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that you hold: the bundle must agree.")
+    Path | None,
+    typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that you hold, with which the bundle must agree."),
 ]
 
 EVENTS, SIZE, RATIO = 100_000, 100 << 20, 250
 
 
+@with_settings(*STORE_AND_KEYS)
 def export(
     tasks: Tasks = None,
     since: Since = "",
@@ -77,14 +90,14 @@ def export(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Write tasks, and all that is on record of them, into a signed bundle.
+    """Write tasks, and everything on record about them, into a signed bundle.
 
-    Works on the store itself, or with --url through a running host, whose bundle has its cards too.
+    Reads the store itself, or with --url asks a running host, whose bundle also has its cards.
     """
     if bool(tasks) == bool(since):
-        raise CommandFailed("say which tasks: their ids, or --since", USAGE)
+        raise CommandFailed("name the tasks: their ids, or --since", USAGE)
     if tasks and agent:
-        raise CommandFailed("--agent goes with --since, and not with ids of tasks", USAGE)
+        raise CommandFailed("--agent can be used with --since, but not with ids of tasks", USAGE)
     counts = None
     with _written(out) as file:
         if url:
@@ -96,10 +109,10 @@ def export(
     if as_json and out != Path("-"):
         json_line(encode({"file": str(out), "bytes": size, **({"counts": counts} if counts else {})}))
     elif out != Path("-"):
-        told = f", {counts.tasks} tasks, {counts.events} events" if counts else ""
-        print(f"{out} holds the bundle, {size:,} bytes{told}")
+        content = f", {counts.tasks} tasks, {counts.events} events" if counts else ""
+        print(f"{out} holds the bundle, {size:,} bytes{content}")
     if raised := _to_raise(size, counts):
-        note(f"it is larger than `roost evidence verify` takes by default: {' '.join(raised)}")
+        note(f"it is larger than `roost evidence verify` accepts by default: give it {' '.join(raised)}")
 
 
 def verify(
@@ -111,9 +124,9 @@ def verify(
     max_ratio: MaxRatio = RATIO,
     as_json: Json = False,
 ) -> None:
-    """Check a bundle, offline: structure, digests, links, roots and signature. Names what was changed.
+    """Check a bundle offline: structure, digests, links, roots and signature. Names what was changed.
 
-    Exit code 0: valid. 1: not valid. 2: it cannot be judged.
+    Exit code 0: valid. 1: not valid. 2: undecidable.
     """
     from roost.cli.evidence_checkpoints import read_held, read_trust
     from roost.evidence.bundle import BundleLimits
@@ -158,16 +171,16 @@ def _lines(verdict: BundleVerdict, trust: bool) -> Iterator[str]:
         anchor = "a key that you gave" if verdict.anchored else "not anchored"
         yield f"signed by {verdict.signed_by}, {anchor}"
     else:
-        yield "no signature holds"
+        yield "no signature is valid"
     if verdict.checkpoint:
-        told = f"{verdict.proven} of {counts.tasks} tasks are proven in it or before it, as they were then"
-        yield f"agrees with checkpoint {verdict.checkpoint}, which you hold: {told}"
+        proven = f"it or an earlier one proves {verdict.proven} of {counts.tasks} tasks, as they were then"
+        yield f"agrees with checkpoint {verdict.checkpoint}, which you hold: {proven}"
     if verdict.redacted:
-        yield "redacted: without the content no link can be computed; order, digests and heads are as they were signed"
+        yield "redacted: links cannot be computed without the content; order, digests and heads are as signed"
     if not verdict.valid:
         yield "not valid"
     elif verdict.unjudged:
-        yield f"valid in itself, but it cannot be judged by your checkpoint: {verdict.unjudged}"
+        yield f"valid in itself, but it cannot be compared with your checkpoint: {verdict.unjudged}"
     else:
         yield "valid"
 
@@ -196,7 +209,7 @@ def _exported(
 
 
 def _to_raise(size: int, counts: Counts | None) -> list[str]:
-    """Options of `verify` that such a bundle needs."""
+    """The options that `verify` needs for a bundle of this size."""
     events = max(counts.events, counts.tombstones, counts.checkpoints) if counts else 0
     options = (("--max-bytes", size, SIZE), ("--max-events", events, EVENTS))
     return [f"{name} {found}" for name, found, most in options if found > most]
@@ -225,7 +238,7 @@ def _fetch(url: str, token: str, tasks: list[str], since: str, agent: str, redac
 
 
 def _meant(since: str) -> str:
-    """In place of the name of a file, the number and the digest of the checkpoint in it."""
+    """The argument of --since; for a file, the number and the digest of the checkpoint in it."""
     from roost.cli.evidence_checkpoints import read_held
 
     file = Path(since)
@@ -237,7 +250,7 @@ def _meant(since: str) -> str:
 
 @contextmanager
 def _written(out: Path) -> Iterator[IO[bytes]]:
-    """The file is there when it is whole, and not before."""
+    """A file that appears under its name only when it is complete."""
     if out == Path("-"):
         with tempfile.TemporaryFile() as spool:
             yield spool

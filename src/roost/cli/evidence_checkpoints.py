@@ -11,6 +11,7 @@ import typer
 from roost.cli.errors import ERROR, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line, table
+from roost.cli.settings import STORE, STORE_AND_KEYS, with_settings
 from roost.cli.store import with_store
 from roost.engine.ports import AdminStore, Checkpoint, CheckpointBusy
 from roost.protocol.codec import encode
@@ -25,17 +26,18 @@ UNJUDGED = 2
 MAX_FILE = 1 << 20
 
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; stdout by default.", show_default=False)
+    Path | None, typer.Option("--out", metavar="FILE", help="The file to write; stdout by default.", show_default=False)
 ]
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, the newest.")]
-Held = Annotated[Path, typer.Option("--since", metavar="FILE", help="The checkpoint that you hold.")]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="The most checkpoints to show, the newest ones.")]
+Held = Annotated[Path, typer.Option("--since", metavar="FILE", help="The file with the checkpoint that you hold.")]
 Trust = Annotated[
-    Path | None, typer.Option("--trust", metavar="JWKS", help="Keys of the host, from a source that you rely on.")
+    Path | None, typer.Option("--trust", metavar="JWKS", help="The host's keys, from a source that you trust.")
 ]
 
 
+@with_settings(*STORE_AND_KEYS)
 def checkpoint(out: Out = None, **flags: Any) -> None:
-    """Make a checkpoint of all tasks now, and give it out: keep it where the host cannot reach it."""
+    """Make a checkpoint of all tasks now, and print it. Keep it where the host cannot reach it."""
     from roost.cli.keys import keyring
     from roost.evidence.checkpoint import make
     from roost.identity.keys import NoKey
@@ -59,8 +61,9 @@ def checkpoint(out: Out = None, **flags: Any) -> None:
     print(f"{out} holds checkpoint {made.number}")
 
 
+@with_settings(*STORE)
 def checkpoints(limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
-    """The checkpoints, the newest first."""
+    """List the checkpoints, the newest first."""
     from roost.evidence.checkpoint import BadCheckpoint, read_statement
 
     async def work(store: AdminStore, settings: Settings) -> list[Checkpoint]:
@@ -85,13 +88,16 @@ def checkpoints(limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
     if rows:
         table(("NUMBER", "TIME", "TASKS", "ROOT"), rows)
     else:
-        note("none yet: `roost evidence checkpoint` makes one, and a host does every checkpoint_s seconds")
+        note(
+            "there are no checkpoints yet: `roost evidence checkpoint` makes one, and a host every checkpoint_s seconds"
+        )
 
 
+@with_settings(*STORE)
 def audit(since: Held, trust: Trust = None, as_json: Json = False, **flags: Any) -> None:
-    """Look for edits of the journal that were made after a checkpoint that you hold, and name them.
+    """Find edits of the journal that were made after a checkpoint that you hold, and name them.
 
-    Exit code 0: none found. 1: the journal was edited. 2: it cannot be judged.
+    Exit code 0: no edits. 1: the journal was edited. 2: undecidable.
     """
     from msgspec import json, to_builtins
 
@@ -137,7 +143,7 @@ def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
     if found.more:
         yield f"and {found.more} more"
     for stone in found.pruned:
-        proof = "" if stone.proven else "; it had gone on after its last checkpoint, so its end is not proven"
+        proof = "" if stone.proven else "; it continued after its last checkpoint, so its end is not proven"
         yield f"task {stone.task}: pruned after entry {stone.seq}{proof}"
     if found.more_pruned:
         yield f"and {found.more_pruned} more were pruned"
@@ -147,13 +153,13 @@ def _lines(found: Audit, held: Statement, *, anchored: bool) -> Iterator[str]:
     for text in LIMITATIONS:
         yield f"not detectable: {text}"
     for text in found.unknown:
-        yield f"cannot be judged: {text}; take the host's keys anew: if it is not there, the host did not sign"
+        yield f"cannot be judged: {text}; fetch the host's keys again: if the key is not there, the host did not sign"
     if found.faults:
         yield f"the journal was edited after checkpoint {held.number} of {held.time}"
     elif found.unknown:
-        yield f"no edit found, but not all that is newer than checkpoint {held.number} of {held.time} can be judged"
+        yield f"no edit found, but not everything after checkpoint {held.number} of {held.time} can be judged"
     else:
-        yield f"no edit found of what checkpoint {held.number} of {held.time} has, nor of what is newer and still there"
+        yield f"no edit found, neither in checkpoint {held.number} of {held.time} nor in what is newer and still there"
 
 
 def read_held(file: Path) -> Statement:

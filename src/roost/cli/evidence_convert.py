@@ -1,4 +1,4 @@
-"""`roost evidence convert`: documents and packets as events, one JSON line each."""
+"""`roost evidence convert`: converts documents and packets to events, one JSON line each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLANK = b" \t\r\n"
 MEDIA_TYPE = "application/json"
 LINES = (".ndjson", ".jsonl")
 LARGEST = 100 * 1024 * 1024
-"""Bytes of a packet that the command reads, where no limit is given."""
+"""The most bytes of a packet that the command reads where no limit is given."""
 
 Convert = Callable[[bytes], bytes]
 
@@ -33,23 +33,31 @@ class EvidenceProfile(enum.StrEnum):
     V2 = "v2"
 
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="JSON documents; `-` is stdin.")]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Put something in the place of what is missing, and say so.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Files with JSON documents; - is stdin.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Fill in what is missing, and report it.")]
 Which = Annotated[
-    EvidenceProfile, typer.Option("--profile", help="v1: packets of Assay's adapter. v2: documents of A2A 0.3 and 1.0.")
+    EvidenceProfile,
+    typer.Option("--profile", help="v1 is for packets of Assay's adapter, v2 for documents of A2A 0.3 and 1.0."),
 ]
 InLines = Annotated[
-    bool, typer.Option("--lines", help="A document on each line; files named .ndjson and .jsonl are read so anyway.")
+    bool, typer.Option("--lines", help="Read one document per line, as is always done with .ndjson and .jsonl files.")
 ]
 Hint = Annotated[
-    str, typer.Option("--a2a-version", metavar="VERSION", show_default=False, help="Where the input does not tell it.")
+    str,
+    typer.Option(
+        "--a2a-version",
+        metavar="VERSION",
+        show_default=False,
+        help="The version of A2A, where the input does not name it.",
+    ),
 ]
-MediaType = Annotated[str, typer.Option("--media-type", help="Of the input, as the events repeat it.")]
+MediaType = Annotated[str, typer.Option("--media-type", help="The media type of the input, which the events repeat.")]
 Jwks = Annotated[
-    Path | None, typer.Option("--jwks", metavar="FILE", help="Keys that signatures of cards are tried with (v2).")
+    Path | None, typer.Option("--jwks", metavar="FILE", help="Keys to check the signatures of cards with (v2).")
 ]
 KeepIn = Annotated[
-    Path | None, typer.Option("--keep", metavar="DIR", help="Keep the raw bytes of all input there, by digest.")
+    Path | None,
+    typer.Option("--keep", metavar="DIR", help="Keep the raw bytes of all input in this folder, by digest."),
 ]
 
 
@@ -58,11 +66,13 @@ def _limit(name: str, what: str) -> typer.models.OptionInfo:
     return found
 
 
-MaxBytes = Annotated[int | None, _limit("--max-bytes", "Of all input together (v2: 104857600).")]
-MaxEvents = Annotated[int | None, _limit("--max-events", "(v2: 100000)")]
-MaxPayload = Annotated[int | None, _limit("--max-payload-bytes", "Of one document (v1: 104857600, v2: 1048576).")]
-MaxDepth = Annotated[int | None, _limit("--max-json-depth", "(v1: none, v2: 64)")]
-MaxArray = Annotated[int | None, _limit("--max-array-length", "(v1: none, v2: 10000)")]
+MaxBytes = Annotated[int | None, _limit("--max-bytes", "The most bytes of all input together (v2: 104857600).")]
+MaxEvents = Annotated[int | None, _limit("--max-events", "The most events (v2: 100000).")]
+MaxPayload = Annotated[
+    int | None, _limit("--max-payload-bytes", "The most bytes of one document (v1: 104857600, v2: 1048576).")
+]
+MaxDepth = Annotated[int | None, _limit("--max-json-depth", "The deepest nesting (v1: unlimited, v2: 64).")]
+MaxArray = Annotated[int | None, _limit("--max-array-length", "The longest array (v1: unlimited, v2: 10000).")]
 
 
 def convert(
@@ -80,7 +90,7 @@ def convert(
     max_json_depth: MaxDepth = None,
     max_array_length: MaxArray = None,
 ) -> None:
-    """Convert documents to events that show what was visible in them: one JSON line for each, on stdout.
+    """Convert documents to events that record what was visible in them, one JSON line each on stdout.
 
     Exit code 0: all were converted. 1: some were refused, and their lines say why. 2: wrong usage, or a file could
     not be read or kept.
@@ -98,11 +108,11 @@ def convert(
     code = 0
     for file in files:
         for number, payload in _payloads(file, lines or file.endswith(LINES), longest):
-            code = max(code, _told(one, payload, file, number))
+            code = max(code, _converted(one, payload, file, number))
     raise typer.Exit(code)
 
 
-def _told(one: Convert, payload: bytes, file: str, number: int | None) -> int:
+def _converted(one: Convert, payload: bytes, file: str, number: int | None) -> int:
     from roost.evidence.errors import ErrorKind, EvidenceError, InputLimitReached
 
     try:
@@ -165,7 +175,7 @@ def _documents(
 
 
 def _payloads(file: str, in_lines: bool, longest: int) -> Iterator[tuple[int | None, bytes]]:
-    """With the number of the line. A byte more than is allowed is read, so that the limit is seen."""
+    """Each document, with its line number if there is one per line. One byte too many is read, to notice the excess."""
     with _opened(file) as stream:
         if not in_lines:
             yield None, stream.read(longest + 1)

@@ -1,4 +1,4 @@
-"""The events of one task, each of them once, whatever happens to the connection."""
+"""Follows one task and yields each of its events once, across lost connections."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Follow:
         self.task_id = task_id
         self.note = note
         self.status: TaskStatus | None = None
-        """The latest; None as long as nothing is known, and after a direct Message."""
+        """The latest status; None before the first one, and after a Message without a task."""
         self.last: int | None = None
         self.over = False
         self.tries = 0
 
     def send(self, request: SendMessageRequest) -> Iterator[ReceivedEvent]:
-        """The message is sent once; after a drop only its task is followed on."""
+        """Send the message once and follow its task. After a lost connection the message is not sent again."""
         opened = False
         try:
             for event in self.client.send(self.agent, request):
@@ -75,7 +75,7 @@ class Follow:
             yield self._ended(refused)
 
     def _ended(self, refused: CommandRefused) -> ReceivedEvent:
-        """A task that is over has no stream, but it can be read."""
+        """The task itself, as an event. A task that has ended has no stream, but it can be read."""
         body = self.client.task(self.agent, self.task_id)
         task = self.client.parsed(Task, body)
         if task.status.state not in TERMINAL:
@@ -98,17 +98,18 @@ class Follow:
     def _wait(self) -> None:
         if self.tries == TRIES:
             raise CommandFailed(
-                f"gave up on {self.client.url} after {TRIES} tries; when it is back, "
+                f"{self.client.url} did not come back within {TRIES} tries; when it does, "
                 + command(self.client.url, "watch", self.task_id, "--agent", self.agent)
+                + " continues"
             )
         wait = min(FIRST_WAIT_S * 2**self.tries, LONGEST_WAIT_S)
         self.tries += 1
-        self.note(f"the connection was lost; going on in {wait:g} s")
+        self.note(f"the connection was lost; reconnecting in {wait:g} s")
         time.sleep(wait)
 
     def _unconfirmed(self) -> str:
         return (
-            "the connection was lost before the host had confirmed the message, and it is not sent twice; "
+            "the connection was lost before the host confirmed the message, and it was not sent again; "
             + command(self.client.url, "tasks", self.agent)
             + " shows whether it arrived"
         )

@@ -1,4 +1,4 @@
-"""What `roost card verify` finds out: fetches a card and the keys that may be believed, and judges the signatures."""
+"""The work of `roost card verify`: fetches a card and its keys, and judges the signatures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNJUDGED = 2
 
 MAX_KEYS = 1024 * 1024
 THUMBPRINT = 43
-"""Characters of SHA-256 in base64url."""
+"""The length of a thumbprint: SHA-256 in base64url."""
 
 
 class CardReport(NamedTuple):
@@ -40,41 +40,41 @@ class CardReport(NamedTuple):
     card: dict[str, Any]
     verdicts: list[SignatureVerdict]
     trusted: frozenset[str]
-    """Thumbprints."""
+    """The thumbprints of the keys that the user trusts."""
     notes: list[str]
-    """What kept us from having a key."""
+    """Why keys are missing."""
     whole: bool = False
-    """The user wants no part of it to be anyone's."""
+    """True if a signature must cover every part of the card."""
 
     def anchored(self, verdict: SignatureVerdict) -> bool:
         return verdict.valid and verdict.thumbprint in self.trusted
 
     def conclusion(self) -> tuple[int, str]:
-        """An exit code, and what it means."""
+        """The exit code and a sentence that explains it."""
         valid = [verdict for verdict in self.verdicts if verdict.valid]
         faults = {verdict.fault for verdict in self.verdicts if not verdict.valid}
         if not self.verdicts:
-            return UNJUDGED, "The card has no signature: it may be from anyone."
+            return UNJUDGED, "The card has no signature, so anyone may have written it."
         if SignatureFault.MISMATCH in faults:
-            return INVALID, "Not valid: the card, or a signature of it, was changed after it was signed."
+            return INVALID, "Not valid: the card or a signature was changed after signing."
         if not valid and faults == {SignatureFault.UNKNOWN_KEY}:
-            return UNJUDGED, "It cannot be judged: the keys that signed it are not at hand. Give them with --jwks."
+            return UNJUDGED, "Undecidable: the keys that signed it are missing. Give them with --jwks."
         if not valid:
-            return INVALID, "Not valid: it has no signature that could be accepted."
+            return INVALID, "Not valid: it has no acceptable signature."
         if self.trusted and not any(self.anchored(verdict) for verdict in valid):
-            return INVALID, "Valid, but none of the keys that you trust made the signatures."
+            return INVALID, "Valid, but not signed by a key that you trust."
         left = self.uncovered()
-        part = f" No signature covers {', '.join(left)}: that may be from anyone." if left else ""
+        part = f" No signature covers {', '.join(left)}, so anyone may have written that." if left else ""
         code = INVALID if left and self.whole else VALID
         if self.trusted:
             return code, f"Valid, and signed by a key that you trust.{part}"
         return code, (
-            "Valid. That the key is the agent's is only what its host says: compare the thumbprint with one that"
-            f" you have from elsewhere, and give it with --trust-thumbprint.{part}"
+            "Valid. Only its host says that the key is the agent's: compare the thumbprint with one from another"
+            f" source, and give it with --trust-thumbprint.{part}"
         )
 
     def uncovered(self) -> list[str]:
-        """What none of the signatures covers that count: valid ones, and if keys are trusted, theirs."""
+        """What no signature covers. Only valid signatures count, and if keys are trusted, only theirs."""
         counting = [one for one in self.verdicts if one.valid and (not self.trusted or self.anchored(one))]
         if not counting:
             return []
@@ -92,7 +92,7 @@ def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]
     trusted_keys = [key for file in trust for key in _read_keys(file)]
     trusted = frozenset(filter(None, (*thumbprints, *map(thumbprint, trusted_keys))))
     if trust and not trusted:
-        raise CommandFailed("there is no key in the files of --trust that could be used", UNJUDGED)
+        raise CommandFailed("the files of --trust hold no usable key", UNJUDGED)
     given_keys = _read_keys(Path(jwks)) if jwks and not _is_url(jwks) else []
     found = asyncio.run(_fetch(where, jwks))
     try:
@@ -104,7 +104,7 @@ def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]
 
 
 def card_url(text: str) -> httpx.URL:
-    """Where the card is that is meant: below a host or an agent, if it is not the URL of one."""
+    """The URL of the card: the given one, or below it if it is the URL of a host or an agent."""
     url = _url(text)
     if "/.well-known/" in url.path or url.path.endswith(".json"):
         return url
@@ -118,14 +118,12 @@ class _Found(NamedTuple):
 
 
 async def _fetch(url: httpx.URL, jwks: str) -> _Found:
-    """Nothing is dialled but what the user named, and keys where the card itself is."""
+    """Fetch the card and its keys. Only what the user named is called, and keys on the card's own origin."""
     typed = [url, _url(jwks)] if _is_url(jwks) else [url]
     try:
         allowed = policy(",".join(map(_authority, typed)), "")
     except ValueError:
-        raise CommandFailed(
-            f"{' or '.join(map(str, typed))} has no host and port that could be called", UNJUDGED
-        ) from None
+        raise CommandFailed(f"{' or '.join(map(str, typed))} has no usable host and port", UNJUDGED) from None
     client = Egress(allowed)
     try:
         document = await _get(client, str(url), MAX_CARD + 1)
@@ -147,8 +145,8 @@ async def _with_keys(client: Egress, url: httpx.URL, document: bytes) -> _Found:
     for place in places:
         if not _same_origin(url, place):
             notes.append(
-                f"the card names keys at {place}, which is not where the card is: they are not fetched."
-                " If you trust that place, give it with --jwks"
+                f"the card names keys at {place}, which is another origin, so they are not fetched."
+                " If you trust that origin, give the URL with --jwks"
             )
             continue
         try:
@@ -164,12 +162,12 @@ async def _get(client: Egress, url: str, limit: int) -> bytes:
     except (egress.EgressFailed, egress.EgressRefused) as error:
         raise CommandFailed(f"cannot fetch {url}: {error}", UNJUDGED) from None
     if 300 <= answer.status < 400:
-        where = answer.headers.get("location", "an unnamed place")
+        where = answer.headers.get("location", "nowhere")
         raise CommandFailed(
-            f"{url} sends on to {where}, and nobody was followed there: give that URL if it is the right one", UNJUDGED
+            f"{url} redirects to {where}, which was not followed: give that URL if it is the right one", UNJUDGED
         )
     if answer.status != 200:
-        raise CommandFailed(f"there is nothing at {url}: HTTP {answer.status}. Is the URL right?", UNJUDGED)
+        raise CommandFailed(f"{url} answers with HTTP {answer.status}. Is the URL right?", UNJUDGED)
     return answer.body
 
 
@@ -193,9 +191,9 @@ def _url(text: str) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise CommandFailed(f"{text!r} is not a URL: {error}", UNJUDGED) from None
     if url.userinfo:
-        raise CommandFailed("a URL must not hold a password here", UNJUDGED)
+        raise CommandFailed("the URL must not hold a password", UNJUDGED)
     if url.scheme not in ("http", "https") or not url.host:
-        raise CommandFailed(f"{text!r} is not a URL that could be called: give http(s)://host[:port][/path]", UNJUDGED)
+        raise CommandFailed(f"{text!r} is not a usable URL: give http(s)://host[:port][/path]", UNJUDGED)
     return url
 
 

@@ -1,4 +1,4 @@
-"""Logs: readable on a terminal, JSON otherwise, with task, agent and principal where there are."""
+"""The log: text on a terminal and JSON otherwise, with the task, agent and principal that a line is about."""
 
 from __future__ import annotations
 

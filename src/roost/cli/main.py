@@ -1,101 +1,141 @@
-"""`roost`: the command line."""
+"""`roost`: the command line. Only the command that is called is imported."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
-
-import typer
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 from roost._version import VERSION
-from roost.cli.agents import agents, card
-from roost.cli.audit import audit
-from roost.cli.backup import backup, restore
-from roost.cli.config import config
-from roost.cli.conform import conform
-from roost.cli.errors import CommandFailed
-from roost.cli.evidence import app as evidence
-from roost.cli.group import DefaultGroup, ShowGroup
-from roost.cli.keys import app as keys
-from roost.cli.mcp import app as mcp
-from roost.cli.new import new
-from roost.cli.output import plain
-from roost.cli.prune import prune
-from roost.cli.push import app as push
-from roost.cli.secret import secret
-from roost.cli.send import send
-from roost.cli.settings import with_settings
-from roost.cli.store import WHERE
-from roost.cli.tasks import cancel, tasks
-from roost.cli.token import app as token
-from roost.cli.verify import verify
-from roost.cli.watch import watch
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Hosts a fleet of agents behind one A2A 1.0 door.",
-)
+if TYPE_CHECKING:
+    from typer import Typer
 
 
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=lambda v: _version(v), help="Show the release.")
-    ] = False,
-) -> None:
-    """Hosts a fleet of agents behind one A2A 1.0 door."""
+class Group(NamedTuple):
+    """Commands that share a first word."""
+
+    help: str
+    commands: Mapping[str, str]
+    default: str = ""
+    """The command that is meant where none is named: `roost tasks hello` is `roost tasks list hello`."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"roost {VERSION}")
-        raise typer.Exit
+COMMANDS: Mapping[str, str | Group] = {
+    "serve": "serve:serve",
+    "agents": "agents:agents",
+    "card": Group(
+        "Show an agent's card, or verify the signatures of any card.",
+        {"show": "agents:card", "verify": "verify:verify"},
+        default="show",
+    ),
+    "send": "send:send",
+    "tasks": Group(
+        "List tasks, the most recently changed first, or prune them.",
+        {"list": "tasks:tasks", "prune": "prune:prune"},
+        default="list",
+    ),
+    "watch": "watch:watch",
+    "cancel": "tasks:cancel",
+    "conform": "conform:conform",
+    "new": "new:new",
+    "config": "settings:config",
+    "secret": "keys:secret",
+    "token": Group(
+        "Create, list and revoke tokens, the credentials of this host's callers.",
+        {"create": "token:create", "list": "token:list_tokens", "revoke": "token:revoke"},
+    ),
+    "keys": Group(
+        "List, rotate and retire the keys that sign cards.",
+        {"list": "keys:list_keys", "rotate": "keys:rotate", "retire": "keys:retire"},
+    ),
+    "push": Group("List webhooks, and retry those that fail.", {"list": "push:list_webhooks", "retry": "push:retry"}),
+    "audit": "audit:audit",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
+    "mcp": Group("Serve the agents of a running host as tools to an MCP client.", {"serve": "mcp:serve"}),
+    "evidence": Group(
+        "Convert, export and verify evidence of what happened, and audit the journal.",
+        {
+            "convert": "evidence_convert:convert",
+            "export": "evidence_bundles:export",
+            "verify": "evidence_bundles:verify",
+            "checkpoint": "evidence_checkpoints:checkpoint",
+            "checkpoints": "evidence_checkpoints:checkpoints",
+            "audit": "evidence_checkpoints:audit",
+        },
+    ),
+}
+"""Each command's module in roost.cli and its function there."""
 
+DASHES = frozenset({"keys:retire"})
+"""Commands that take an argument for what it is although it begins with a dash, as a key's id may."""
 
-def _serve(
-    paths: Annotated[list[str], typer.Argument(help="A .py file, a folder of them, or module:attribute.")],
-    reload: Annotated[bool, typer.Option("--reload", help="Restart when a file changes.")] = False,
-    **flags: Any,
-) -> None:
-    """Serve agents until stopped."""
-    from roost.cli.serve import serve  # with a web server that no other command needs
-
-    serve(paths, flags, reload=reload)
-
-
-serve_command = with_settings(_serve)
-app.command("serve")(serve_command)
-
-tasks_app = typer.Typer(cls=DefaultGroup, help="List tasks, the one that changed last first; or prune them.")
-tasks_app.command("list")(tasks)
-tasks_app.command("prune")(with_settings(prune, WHERE))
-
-card_app = typer.Typer(cls=ShowGroup, help="Show an agent's card, or verify the signatures of any card.")
-card_app.command("show")(card)
-card_app.command("verify")(verify)
-
-for command in (agents, send, watch, cancel, conform, new, config, secret):
-    app.command()(command)
-app.command("audit")(with_settings(audit, WHERE))
-for command in (backup, restore):
-    app.command(command.__name__)(with_settings(command, WHERE))
-app.add_typer(tasks_app, name="tasks")
-app.add_typer(card_app, name="card")
-app.add_typer(token, name="token")
-app.add_typer(keys, name="keys")
-app.add_typer(push, name="push")
-app.add_typer(mcp, name="mcp")
-app.add_typer(evidence, name="evidence")
+HELP = ("--help", "-h")
 
 
 def main() -> None:
+    words = sys.argv[1:]
+    if words[:1] == ["--version"]:
+        print(f"roost {VERSION}")
+        return
+    from roost.cli.errors import CommandFailed  # with typer, which a version does not need
+    from roost.cli.output import plain
+
+    words = with_default(words)
     try:
-        app(prog_name="roost")
+        command_line(words)(words, prog_name="roost")
     except CommandFailed as error:
         print(f"roost: {plain(str(error))}", file=sys.stderr)
         sys.exit(error.code)
     except UnicodeEncodeError:
         print("roost: the arguments must be UTF-8", file=sys.stderr)
         sys.exit(2)
+
+
+def with_default(words: Sequence[str]) -> list[str]:
+    """Name the default command of a group where the words name none."""
+    group = COMMANDS.get(words[0]) if words else None
+    if not isinstance(group, Group) or not group.default or set(words[1:2]) & {*group.commands, *HELP}:
+        return [*words]
+    return [words[0], group.default, *words[1:]]
+
+
+def command_line(words: Sequence[str]) -> Typer:
+    """The command that the words name, or all commands of a level where they name none."""
+    import typer
+
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Hosts a fleet of agents behind one A2A 1.0 door.",
+    )
+
+    @app.callback()
+    def options(version: bool = typer.Option(False, "--version", help="Show the release.")) -> None:
+        """`main` has answered --version before."""
+
+    for name in _named(words[:1], COMMANDS):
+        entry = COMMANDS[name]
+        if isinstance(entry, str):
+            app.command(name)(_function(entry))
+            continue
+        group = typer.Typer(no_args_is_help=True, help=entry.help)
+        group.callback()(lambda: None)  # without it, a group of one command would be that command
+        for member in _named(words[1:2], entry.commands):
+            place = entry.commands[member]
+            group.command(member, context_settings={"ignore_unknown_options": place in DASHES})(_function(place))
+        app.add_typer(group, name=name)
+    return app
+
+
+def _named(words: Sequence[str], known: Mapping[str, object]) -> Iterable[str]:
+    return words if words and words[0] in known else known
+
+
+def _function(place: str) -> Callable[..., None]:
+    module, _, name = place.partition(":")
+    function: Callable[..., None] = getattr(import_module(f"roost.cli.{module}"), name)
+    return function

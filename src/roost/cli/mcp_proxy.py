@@ -1,8 +1,8 @@
-"""Between a client of MCP on stdin and stdout and a host's /mcp.
+"""A proxy between an MCP client on stdin and stdout and a host's /mcp.
 
-Messages pass as they are, so what the host can do, the client can use: tools, progress, questions, cancellation, in
-whichever version of MCP the client speaks. What is added is patience: a host that was started again has lost its
-sessions, so the session is opened once more behind the client's back; a host that is away is an error of one request.
+Messages pass unchanged, so the client can use all that the host can do: tools, progress, questions, cancellation, in
+any version of MCP. The proxy adds patience: a restarted host has lost its sessions, so the proxy opens the session
+again without the client noticing; a host that cannot be reached is an error of one request only.
 """
 
 from __future__ import annotations
@@ -26,22 +26,38 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from roost.cli.client import CONNECT_S, SILENCE_S
+from roost.addresses import is_loopback
+from roost.cli.client import call_headers
+from roost.cli.transport import ANSWER_S, CONNECT_S, SILENCE_S, UNIX, authorities, checked_url
 
 PATH = "/mcp"
 SESSION = "mcp-session-id"
 MOST_REQUESTS = 64
-"""At the same time."""
+"""The most requests at the same time."""
 LAST_ANSWERS_S = 1.5
-"""For the next answer when stdin has ended. Clients wait two seconds for their servers before they kill them."""
+"""Seconds to wait for each further answer when stdin has ended. Clients kill their servers after two seconds."""
 GOODBYE_S = 2.0
 
 Write = Any
-"""A stream of the SDK, which has no public name for its type."""
+"""A stream of the SDK, whose type has no public name."""
 
 
 class SessionLost(Exception):
-    """The host does not know the session: it was started again, or the session was idle for too long."""
+    """The host does not know the session, because it was restarted or the session was idle for too long."""
+
+
+def async_client(url: str, token: str, tenant: str) -> httpx.AsyncClient:
+    """A client for the host at `url`, with the same headers, certificates and proxies as the other commands use."""
+    url = checked_url(url)
+    headers = call_headers(token, tenant)
+    timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
+    if url.startswith(UNIX):
+        transport = httpx.AsyncHTTPTransport(uds=url.removeprefix(UNIX))
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=timeout)
+    local = is_loopback(httpx.URL(url).host)  # proxies are for other machines
+    return httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=timeout, trust_env=not local, verify=authorities() or True
+    )
 
 
 async def serve(http: httpx.AsyncClient, url: str) -> None:
@@ -63,38 +79,38 @@ class Proxy:
         self.url = url
         self.session = ""
         self.version = ""
-        """Of the session."""
+        """The protocol version of the session."""
         self.opening: mcp.JSONRPCRequest | None = None
-        """The client's `initialize`: it opens the session again."""
+        """The client's `initialize` request, which can open the session again."""
         self.reopening = asyncio.Lock()
         self.requests: dict[mcp.RequestId, asyncio.Task[None]] = {}
 
     async def pass_on(self, item: SessionMessage | Exception) -> None:
         if isinstance(item, Exception):
-            await self._fail(None, "this line is no JSON-RPC message", mcp.PARSE_ERROR)
+            await self._fail(None, "this line is not a JSON-RPC message", mcp.PARSE_ERROR)
             return
         message = item.message
         if not isinstance(message, mcp.JSONRPCRequest):
             if not self._consumed(message):
                 await self._tell(message)
         elif len(self.requests) >= MOST_REQUESTS:
-            await self._fail(message.id, f"at most {MOST_REQUESTS} requests at the same time")
+            await self._fail(message.id, f"there are {MOST_REQUESTS} requests already; wait for an answer")
         else:
             asking = asyncio.get_running_loop().create_task(self._ask(message))
             self.requests[message.id] = asking
             asking.add_done_callback(lambda done: self._asked(message.id, done))
-            if message.method == "initialize":  # all that comes after it is of its session
+            if message.method == "initialize":  # what follows belongs to its session
                 await asyncio.wait([asking])
 
     async def finish(self) -> None:
-        """Nothing more is asked: what was asked may still be answered."""
+        """Wait for the answers to what was asked before stdin ended."""
         answered = True
         while self.requests and answered:
             asking = [*self.requests.values()]
             answered = bool((await asyncio.wait(asking, timeout=LAST_ANSWERS_S, return_when=FIRST_COMPLETED))[0])
 
     async def close(self) -> None:
-        """The client is gone. Its tasks go on, but for calls of a version where to leave is to cancel."""
+        """End the session. Tasks continue, except in versions of MCP where a closed connection cancels the call."""
         asking = [*self.requests.values()]
         for one in asking:
             one.cancel()
@@ -103,14 +119,14 @@ class Proxy:
             try:
                 await self.http.delete(PATH, headers=self._of_session(), timeout=GOODBYE_S)
             except httpx.HTTPError:
-                return  # sessions end by themselves
+                return  # the host ends idle sessions itself
 
     def _asked(self, request_id: mcp.RequestId, done: asyncio.Task[None]) -> None:
         if self.requests.get(request_id) is done:
             del self.requests[request_id]
 
     def _consumed(self, message: mcp.JSONRPCMessage) -> bool:
-        """Without a session to cancel in, to leave is to cancel."""
+        """Cancel by closing the connection where there is no session in which the host could be told to cancel."""
         if not isinstance(message, mcp.JSONRPCNotification) or message.method != "notifications/cancelled":
             return False
         if self.session:
@@ -124,7 +140,7 @@ class Proxy:
     # To the host
 
     async def _tell(self, message: mcp.JSONRPCMessage) -> None:
-        """A notification or an answer. Nobody waits to hear that it was lost."""
+        """Send a notification or an answer. Its loss is not reported, since nobody waits for it."""
         try:
             await self.http.post(PATH, content=_bytes(message), headers=self._headers(message))
         except httpx.HTTPError:
@@ -141,13 +157,13 @@ class Proxy:
         except SessionLost:
             await self._fail(request.id, f"{self.url} does not know this session")
         except (httpx.ConnectError, httpx.ConnectTimeout):
-            await self._fail(request.id, f"nothing answers at {self.url}; is the host running, and is --url right?")
+            await self._fail(request.id, f"nothing answers at {self.url}. Is the host running, and is --url right?")
         except httpx.HTTPError as error:
-            said = f"the connection to {self.url} was lost: {error or type(error).__name__}. What had begun goes on"
-            await self._fail(request.id, f"{said}: list_tasks shows it")
+            said = f"the connection to {self.url} was lost: {error or type(error).__name__}"
+            await self._fail(request.id, f"{said}. A task that had begun continues: list_tasks shows it")
 
     async def _reopen(self, lost: str) -> None:
-        """A new session for the same client; its answer is not the client's business."""
+        """Open a new session for the same client, which does not see the answer."""
         async with self.reopening:
             if self.session != lost or self.opening is None:
                 return
@@ -192,12 +208,12 @@ class Proxy:
     # To the client
 
     async def _say(self, data: bytes, request: mcp.JSONRPCRequest) -> bool:
-        """Pass on what the host says; True if it is the answer to the request."""
+        """Pass on a message of the host. True if it is the answer to the request."""
         try:
             message = mcp.jsonrpc_message_adapter.validate_json(data, by_name=False)
         except ValidationError:
             return False
-        if isinstance(message, mcp.JSONRPCError) and message.id is None:  # refused before it was read
+        if isinstance(message, mcp.JSONRPCError) and message.id is None:  # the host refused it unread
             message = mcp.JSONRPCError(jsonrpc="2.0", id=request.id, error=message.error)
         if isinstance(message, mcp.JSONRPCResponse) and request.method == "initialize":
             self.version = str(message.result.get("protocolVersion", ""))
@@ -214,7 +230,7 @@ def _bytes(message: mcp.JSONRPCMessage) -> bytes:
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The data of each event. Lines end at line feeds only: httpx also ends them at U+2028 inside JSON."""
+    """The data of each event. Only line feeds end a line; httpx would also split at U+2028 inside JSON."""
     begun: list[bytes] = []
     async for chunk in response.aiter_bytes():
         head, *rest = chunk.split(b"\n")

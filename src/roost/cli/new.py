@@ -1,4 +1,4 @@
-"""`roost new`: a file to begin with."""
+"""`roost new`: writes the file of a new agent."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def look_up(city):
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the agent; the file is NAME.py.")],
-    kind: Annotated[TemplateKind, typer.Option(help="What to begin with.")] = TemplateKind.HELLO,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent's name; the file is NAME.py.")],
+    kind: Annotated[TemplateKind, typer.Option(help="The template to begin with.")] = TemplateKind.HELLO,
 ) -> None:
     """Write the file of a new agent."""
     name = name.removesuffix(".py")
@@ -86,7 +86,7 @@ def new(
         with file.open("x", encoding="utf-8") as made:
             made.write(_TEMPLATES[kind].replace("NAME", name))
     except FileExistsError:
-        raise CommandFailed(f"{file} is there already; choose another name, or remove it first") from None
+        raise CommandFailed(f"{file} exists already; choose another name, or remove it first") from None
     except OSError as error:
         raise CommandFailed(f"cannot write {file}: {error.strerror}") from None
     print(f"Wrote {file}. Next:\n    roost serve {file}\nand in another terminal:\n    roost send 'world'")

@@ -1,28 +1,29 @@
-"""What goes to stdout, what goes to stderr, and what must not reach a terminal."""
+"""Output: what goes to stdout, what goes to stderr, and what must not reach a terminal."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from roost.cli.client import ReceivedEvent
 from roost.protocol.codec import encode
 from roost.protocol.types import Part, TaskState
+
+if TYPE_CHECKING:
+    from roost.cli.client import ReceivedEvent
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 PIPE_WIDTH = 10_000
-"""Columns where nobody looks: nothing is cut or folded for a program."""
+"""The width of a table for a program, so that nothing is cut or folded."""
 
 
 def plain(text: str) -> str:
-    """Without the escape sequences by which an agent could write to the user's terminal what it likes."""
+    """Remove control characters, with which an agent could manipulate the user's terminal."""
     return _CONTROL.sub("", text)
 
 
@@ -31,8 +32,10 @@ def one_line(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """To the person, beside the output."""
-    Console(stderr=True).print(Text(plain(text), style="dim"), soft_wrap=True)
+    """Say something to the person, on stderr and dimmed, so that it is not taken for output."""
+    text = plain(text)
+    styled = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    print(f"\x1b[2m{text}\x1b[0m" if styled else text, file=sys.stderr, flush=True)
 
 
 def json_line(body: bytes) -> None:
@@ -41,27 +44,30 @@ def json_line(body: bytes) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, cut: bool = False) -> None:
-    """Where the terminal is narrow the last column gives way: it is folded, or cut."""
+    """Print a table. On a narrow terminal the last column is folded, or cut."""
+    from rich.console import Console  # slow to import, and most commands print no table
+    from rich.table import Table
+    from rich.text import Text
+
+    def cell(text: str) -> Text:
+        return Text(one_line(text))
+
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns[:-1]:
         shown.add_column(column, no_wrap=True)
     shown.add_column(columns[-1])
     for *cells, last in rows:
-        shown.add_row(*map(_cell, cells), Text(one_line(last), no_wrap=cut, overflow="ellipsis"))
+        shown.add_row(*map(cell, cells), Text(one_line(last), no_wrap=cut, overflow="ellipsis"))
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(shown)
 
 
-def _cell(text: str) -> Text:
-    return Text(one_line(text))
-
-
 def word(state: TaskState) -> str:
-    """A state as people write it: input-required."""
+    """A state as people write it, such as input-required."""
     return state.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 def text_of(parts: Iterable[Part], *, line_start: bool = True) -> str:
-    """Parts as text; what is no text gets lines of its own."""
+    """The parts as text. A part that is not text gets lines of its own."""
     text = ""
     for part in parts:
         if isinstance(part.text, str):
@@ -82,7 +88,7 @@ def _described(part: Part) -> str:
 
 
 class Lines:
-    """A stream for programs: each StreamResponse on a line of its own, as the host sent it."""
+    """Shows a stream to programs: each StreamResponse on a line of its own, as the host sent it."""
 
     def show(self, event: ReceivedEvent) -> None:
         json_line(event.data)

@@ -1,4 +1,4 @@
-"""`roost push`: webhooks as the operator sees them, in the store itself."""
+"""`roost push`: lists and retries webhooks, in the store itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
-from roost.cli.settings import with_settings
-from roost.cli.store import WHERE, with_store
+from roost.cli.settings import STORE, with_settings
+from roost.cli.store import with_store
 from roost.engine.ids import timestamp
 from roost.engine.ports import AdminStore, Push
 from roost.engine.webhook import host_of, opened
@@ -21,14 +21,17 @@ from roost.protocol.codec import encode
 from roost.settings import Settings
 
 MOST_DEAD = 10_000
+"""The most dead letters that are counted."""
 
-app = typer.Typer(no_args_is_help=True, help="Webhooks: which there are, which fail, and to try those again.")
-
-Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")]
-Failing = Annotated[bool, typer.Option("--failing", help="Only those that fail, are paused, or have dead letters.")]
-OfTask = Annotated[str, typer.Argument(metavar="TASK", show_default=False, help="Only those of one task.")]
-OneConfig = Annotated[str, typer.Argument(metavar="CONFIG", show_default=False, help="Only this one.")]
-All = Annotated[bool, typer.Option("--all", help="All that fail, of every task.")]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="The most webhooks to show.")]
+Failing = Annotated[
+    bool, typer.Option("--failing", help="Show only webhooks that fail, are paused, or have dead letters.")
+]
+OfTask = Annotated[
+    str, typer.Argument(metavar="TASK", show_default=False, help="Retry only the webhooks of this task.")
+]
+OneConfig = Annotated[str, typer.Argument(metavar="CONFIG", show_default=False, help="Retry only this webhook.")]
+All = Annotated[bool, typer.Option("--all", help="Retry the failing webhooks of all tasks.")]
 
 
 class PushListing(NamedTuple):
@@ -37,8 +40,9 @@ class PushListing(NamedTuple):
     seal: Seal | None
 
 
-def _list(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
-    """The webhooks, the newest first."""
+@with_settings(*STORE)
+def list_webhooks(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **flags: Any) -> None:
+    """List the webhooks, the newest first."""
 
     async def look(store: AdminStore, settings: Settings) -> PushListing:
         dead = Counter((letter.task_id, letter.config_id) for letter in await store.list_dead(MOST_DEAD))
@@ -59,24 +63,25 @@ def _list(failing: Failing = False, limit: Limit = 50, as_json: Json = False, **
         heads = ("TASK", "CONFIG", "AGENT", "HOST", "STATE", "DEAD", "LAST ERROR")
         table(heads, [[str(row[column]) for column in columns] for row in shown], cut=True)
     else:
-        note("no webhook fails" if failing else "no webhooks")
+        note("no webhook fails" if failing else "there are no webhooks")
     if len(found.pushes) > limit:
         note(f"there are more: --limit {limit * 2}")
 
 
-def _retry(task: OfTask = "", config: OneConfig = "", everything: All = False, **flags: Any) -> None:
-    """Have webhooks that fail or are paused called again, from their first dead letter on."""
+@with_settings(*STORE)
+def retry(task: OfTask = "", config: OneConfig = "", everything: All = False, **flags: Any) -> None:
+    """Call failing and paused webhooks again, beginning with their first dead letter."""
     if bool(task) == everything:
-        raise CommandFailed("say which: TASK, TASK CONFIG, or --all", USAGE)
+        raise CommandFailed("name the webhooks to retry: TASK, TASK CONFIG, or --all", USAGE)
 
-    async def retry(store: AdminStore, settings: Settings) -> int:
+    async def work(store: AdminStore, settings: Settings) -> int:
         return await store.retry_pushes(task or None, config or None)
 
-    count = with_store(flags, retry)
+    count = with_store(flags, work)
     if count:
-        print(f"{count} webhook{'s are' if count > 1 else ' is'} due now: a running host calls within a second or two")
+        print(f"{count} webhook{'s are' if count > 1 else ' is'} due now: a running host calls within two seconds")
     else:
-        note("none of them fails")
+        note("none of these webhooks fails")
 
 
 def _key(push: Push) -> tuple[str, str]:
@@ -84,7 +89,7 @@ def _key(push: Push) -> tuple[str, str]:
 
 
 def _seal(settings: Settings) -> Seal | None:
-    """Without the key only the hosts of the URLs stay hidden."""
+    """The key that decrypts URLs. Without it, only the hosts of the webhooks stay hidden."""
     file = Path(settings.secret_file) if settings.secret_file else Path(settings.data) / "secret.key"
     try:
         return Seal(load_key(file, create=False))
@@ -123,7 +128,3 @@ def _state(push: Push) -> str:
     if push.attempts or push.buried:
         return f"failing {push.attempts}"
     return "at rest" if push.due is None else "due"
-
-
-app.command("list")(with_settings(_list, WHERE))
-app.command("retry")(with_settings(_retry, WHERE))

@@ -1,4 +1,4 @@
-"""`roost send`: a message to an agent, and the conversation that follows."""
+"""`roost send`: sends a message to an agent, and holds the conversation that follows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from roost.cli.client import HostClient
+from roost.cli.client import HostClient, default_agent
 from roost.cli.errors import INTERRUPTED, USAGE, WAITING, CommandFailed, Unreachable
-from roost.cli.find import default_agent
 from roost.cli.follow import Follow
 from roost.cli.options import DEFAULT_URL, Json, Tenant, Token, Url, command
 from roost.cli.output import Lines
@@ -23,22 +22,22 @@ PROMPT = "> "
 
 
 def send(
-    words: Annotated[list[str], typer.Argument(metavar="[AGENT] TEXT", help="The agent, and what to say to it.")],
+    words: Annotated[list[str], typer.Argument(metavar="[AGENT] TEXT", help="The agent, and the message to it.")],
     task: Annotated[
-        str, typer.Option(metavar="ID", show_default=False, help="The task that the message answers.")
+        str, typer.Option(metavar="ID", show_default=False, help="The task that this message answers.")
     ] = "",
     context: Annotated[
-        str, typer.Option(metavar="ID", show_default=False, help="The conversation that the message belongs to.")
+        str, typer.Option(metavar="ID", show_default=False, help="The conversation that this message continues.")
     ] = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
     tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
-    """Send a message and show what comes back, as it comes.
+    """Send a message and show the answer as it arrives.
 
-    AGENT can be left out where the host has one agent, or one at its root.
-    Exits with 0 when the task completed, 1 when it did not, 3 when it waits for an answer.
+    AGENT can be left out if the host has only one agent, or one at its root.
+    Exit code 0: the task completed. 1: it did not. 3: it waits for an answer.
     """
     if len(words) > 2:
         raise CommandFailed(
@@ -59,7 +58,7 @@ class Conversation:
         self.asked = False
 
     def hold(self, text: str, context_id: str) -> NoReturn:
-        """Until the task is over, or waits for what nobody is there to say."""
+        """Send messages until the task ends, or waits for an answer that nobody is there to give."""
         try:
             while self._say(text, context_id):
                 text, context_id = self._answer(), ""
@@ -73,7 +72,7 @@ class Conversation:
         conclude(self.follow, self.screen)
 
     def _say(self, text: str, context_id: str) -> bool:
-        """True if the task then asks for more."""
+        """Send one message. True if the task then asks for more."""
         message = Message(
             message_id=str(uuid.uuid4()),
             role=Role.USER,
@@ -109,10 +108,10 @@ class Conversation:
     def _interrupted(self) -> NoReturn:
         self.screen.end()
         if self.asked:
-            self.screen.note(f"task {self.follow.task_id} goes on waiting: {self._answer_command()}")
+            self.screen.note(f"task {self.follow.task_id} keeps waiting for an answer: {self._answer_command()}")
         elif self.follow.task_id:
             self.screen.note(goes_on(self.follow))
         else:
             tasks = command(self.client.url, "tasks", self.agent)
-            self.screen.note(f"interrupted before the host had answered; {tasks} shows whether the message arrived")
+            self.screen.note(f"interrupted before the host answered; {tasks} shows whether the message arrived")
         raise typer.Exit(INTERRUPTED)

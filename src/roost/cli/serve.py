@@ -2,157 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import logging
-import signal
-import socket
-import sqlite3
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-import watchfiles
+import typer
 
-from roost import settings as config
-from roost.agents.modules import LoadError
-from roost.cli import logs
-from roost.cli.banner import banner
 from roost.cli.errors import CommandFailed
-from roost.engine.ports import StoreUnavailable
-from roost.fleet.loader import is_single_file, load
-from roost.host import Host, HostError
-from roost.server import workers
-from roost.server.http import ConnectionLimits
-from roost.server.server import Server, room_for
-from roost.server.sockets import BACKLOG, TCP, CannotServe, Listeners, addresses, open_listeners, places
-from roost.server.tls import TLS, open_tls
-from roost.settings import SettingError, Settings
-from roost.stores.postgres_pool import DriverMissing
-from roost.stores.sqlite import StoreBroken, StoreInUse
-from roost.stores.sqlite_schema import NewerSchema
+from roost.cli.settings import FLAGS, read_settings, serving_settings, with_settings
 
-log = logging.getLogger("roost.cli")
-
-OPEN_S, OPEN_RETRY_S = 10.0, 0.5
+Paths = Annotated[
+    list[str], typer.Argument(metavar="PATH...", help="A .py file, a folder of them, or module:attribute.")
+]
+Reload = Annotated[bool, typer.Option("--reload", help="Restart when a Python file changes.")]
 
 
-def serve(sources: Sequence[str], flags: dict[str, Any], *, reload: bool) -> None:
-    try:
-        settings = config.settings_of(config.read(flags))
-        config.check_together(settings)
-    except SettingError as error:
-        raise CommandFailed(str(error)) from error
+@with_settings(*FLAGS)
+def serve(paths: Paths, reload: Reload = False, **flags: Any) -> None:
+    """Serve agents until stopped."""
+    settings = serving_settings(flags)
     if reload:
-        watched = [source.partition(":")[0] if ":" in source else source for source in sources]
-        folders = {
-            str(Path(source).resolve() if Path(source).is_dir() else Path(source).resolve().parent)
-            for source in watched
-        }
-        print(f"Watching {', '.join(sorted(folders))} for changes", file=sys.stderr)
-        watchfiles.run_process(*folders, target=_serve_child, args=(list(sources), flags), watch_filter=_PythonOnly())
+        _serve_and_watch(paths, flags)
         return
-    run(sources, settings)
+    from roost.cli.host_server import run  # with the whole host, which --help does not need
+
+    run(paths, settings)
 
 
-class _PythonOnly(watchfiles.PythonFilter):
-    """Changes of the journal must not restart the host that makes them."""
+def _serve_and_watch(sources: Sequence[str], flags: dict[str, Any]) -> None:
+    """Serve in a child process, and start it again whenever a Python file changes. The journal changes all the time."""
+    import watchfiles
+
+    watched = [Path(source.partition(":")[0]).resolve() for source in sources]
+    folders = {str(path if path.is_dir() else path.parent) for path in watched}
+    print(f"Watching {', '.join(sorted(folders))} for changes", file=sys.stderr)
+    only_python = watchfiles.PythonFilter()
+    watchfiles.run_process(*folders, target=_serve_child, args=(list(sources), flags), watch_filter=only_python)
 
 
 def _serve_child(sources: list[str], flags: dict[str, Any]) -> None:
+    from roost.cli.host_server import run
+
     try:
-        run(sources, config.settings_of(config.read(flags)), watched=True)
+        run(sources, read_settings(flags), watched=True)
     except KeyboardInterrupt:
-        return  # so the watcher ends it
-    except (CommandFailed, SettingError) as error:
+        return  # the watcher ends it that way
+    except CommandFailed as error:
         print(f"roost: {error}", file=sys.stderr)
-
-
-def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) -> None:
-    logs.configure(settings.log_level, settings.log_format)
-    try:
-        tls = open_tls(settings)
-        agents = load(sources)
-        if not settings.root and is_single_file(sources) and len(agents) == 1:
-            settings = config.replace(settings, root=agents[0].id)
-        listeners = workers.inherited() or open_listeners(settings)
-        try:
-            if settings.workers > 1 and workers.number() is None:
-                for listener in listeners.sockets:
-                    listener.listen(BACKLOG)
-                workers.Workers(sources, settings, listeners.sockets).run()
-            else:
-                hosts = [address.host for address in addresses(settings) if isinstance(address, TCP)]
-                found = [place for place in places(settings, listeners.sockets) if place.startswith("http")]
-                host = Host(agents, settings, hosts=hosts, place=next(iter(found), ""))
-                _Server(host, settings, listeners, tls, watched).run()
-        finally:
-            listeners.close()
-    except (CannotServe, HostError, LoadError, StoreBroken, StoreInUse, NewerSchema, DriverMissing) as error:
-        raise CommandFailed(str(error)) from error
-
-
-class _Server(Server):
-    """Opens the store before it says that it serves, and ends streams when it is told to stop."""
-
-    def __init__(self, host: Host, settings: Settings, listeners: Listeners, tls: TLS | None, watched: bool) -> None:
-        room = room_for(settings.max_connections)
-        limits = ConnectionLimits(
-            settings.head_s, settings.max_headers, settings.max_head_bytes, room, settings.write_s
-        )
-        super().__init__(host, listeners, limits, tls, settings.drain_s, settings.max_body)
-        self.roost = host
-        self.settings = settings
-        self.watched = watched
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._open()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 20)
-        await super().serve(sockets)
-
-    async def _open(self) -> None:
-        """Start the host; a database that is only just starting is given a moment."""
-        deadline = time.monotonic() + OPEN_S
-        told = ""
-        while True:
-            try:
-                await self.roost.start()
-                return
-            except StoreUnavailable as error:
-                if time.monotonic() >= deadline or not self.settings.store or self.should_exit:
-                    raise CommandFailed(f"the store cannot be opened: {error}") from error
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("the store cannot be opened yet, trying for %g s: %s", OPEN_S, error)
-                await asyncio.sleep(OPEN_RETRY_S)
-            except (OSError, sqlite3.Error) as error:
-                if self.settings.store:
-                    raise CommandFailed(f"the store cannot be opened: {error or type(error).__name__}") from error
-                data = self.settings.data
-                raise CommandFailed(
-                    f"cannot keep the journal in {data}: {error}. Choose another folder with --data"
-                ) from error
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        workers.ready()
-        workers.when_parent_ends(lambda: self.handle_exit(signal.SIGTERM, None))
-        if self.watch.limits.max_connections < self.settings.max_connections:
-            log.warning(
-                "the system lets this process have %d connections, fewer than max_connections: see `ulimit -n`",
-                self.watch.limits.max_connections,
-            )
-        if workers.number() in (None, 1):
-            found = places(self.settings, self.listeners.sockets)
-            print(banner(self.roost, self.settings, found), file=sys.stderr, flush=True)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.watched and self.should_exit:
-            return  # Ctrl-C comes twice, from the terminal and from the watcher; that is no wish for haste
-        super().handle_exit(sig, frame)
-        self.roost.drain()

@@ -1,4 +1,4 @@
-"""The store itself, for commands that need no running host and disturb none."""
+"""Opens the store for commands that need no running host and do not disturb one."""
 
 from __future__ import annotations
 
@@ -8,29 +8,23 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from roost import settings as config
 from roost.cli.errors import CommandFailed
+from roost.cli.settings import read_settings
 from roost.engine.ports import AdminStore, StoreUnavailable
 from roost.identity.principal import principal_name, user_name
-from roost.settings import SettingError, Settings
+from roost.settings import Settings
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.sqlite import OfflineStore, SQLiteStore, StoreBroken, StoreInUse
 from roost.stores.sqlite_schema import NewerSchema
 
 T = TypeVar("T")
 
-WHERE = ("data", "store", "secret_file")
-"""The settings that such a command has as flags."""
-
 
 def with_store(flags: dict[str, Any], work: Callable[[AdminStore, Settings], Awaitable[T]], *, make: bool = False) -> T:
-    """What `work` makes of the store that the flags, the variables and roost.toml name; `make` one if there is none."""
-    try:
-        settings = config.settings_of(config.read(flags))
-    except SettingError as error:
-        raise CommandFailed(str(error)) from error
+    """The result of `work` on the store that the settings name. With `make`, a missing store is created."""
+    settings = read_settings(flags)
     if settings.memory:
-        raise CommandFailed("a host with `memory` keeps nothing that a command could look into")
+        raise CommandFailed("`memory` is set, so there is no store that a command could open")
     try:
         return asyncio.run(_with(settings, work, make))
     except (StoreBroken, StoreInUse, StoreUnavailable, NewerSchema, DriverMissing) as error:
@@ -47,7 +41,7 @@ async def _with(settings: Settings, work: Callable[[AdminStore, Settings], Await
 
 
 def me() -> str:
-    """Who runs this command, for the audit log."""
+    """The user who runs this command, for the audit log."""
     return principal_name("unix", user_name(os.getuid()))
 
 
@@ -62,4 +56,4 @@ def open_store_for_cli(settings: Settings, *, make: bool = False) -> AdminStore:
     except StoreBroken:
         if not make:
             raise
-        return SQLiteStore(folder)  # which makes a journal, or brings an old one to this release
+        return SQLiteStore(folder)  # creates a journal, or migrates an old one

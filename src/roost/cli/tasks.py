@@ -1,4 +1,4 @@
-"""`roost tasks` and `roost cancel`."""
+"""`roost tasks` lists tasks, and `roost cancel` cancels one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from roost.cli.client import HostClient
-from roost.cli.find import agent_of
+from roost.cli.client import HostClient, agent_of
 from roost.cli.options import DEFAULT_URL, Json, OfAgent, Tenant, Token, Url
 from roost.cli.output import json_line, note, table, text_of, word
 from roost.protocol.codec import encode
@@ -29,25 +28,25 @@ class TaskRow(NamedTuple):
 def _state(text: str) -> TaskState:
     name = text.lower().removeprefix("task_state_").replace("_", "-")
     if name not in STATES:
-        raise typer.BadParameter(f"{text!r} is no state; there are {', '.join(STATES)}")
+        raise typer.BadParameter(f"{text!r} is not a state; the states are {', '.join(STATES)}")
     return STATES[name]
 
 
 def tasks(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", show_default=False, help="All agents without it.")] = "",
+    agent: Annotated[str, typer.Argument(metavar="AGENT", show_default=False, help="Only tasks of this agent.")] = "",
     state: Annotated[
         TaskState | None, typer.Option(parser=_state, metavar="STATE", help=f"One of {', '.join(STATES)}.")
     ] = None,
     context: Annotated[
-        str, typer.Option(metavar="ID", show_default=False, help="Only those of one conversation.")
+        str, typer.Option(metavar="ID", show_default=False, help="Only tasks of this conversation.")
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The most tasks to show.")] = 50,
     url: Url = DEFAULT_URL,
     token: Token = "",
     tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
-    """List tasks, the one that changed last first."""
+    """List tasks, the most recently changed first."""
     client = HostClient(url, token, tenant)
     agents = [agent] if agent else [listed.name for listed in client.agents()]
     query = {"pageSize": str(min(limit + 1, PAGE))}
@@ -65,7 +64,7 @@ def tasks(
     elif shown:
         table(("TASK", "AGENT", "STATE", "AGE", "MESSAGE"), [_row(item) for item in shown], cut=True)
     else:
-        note("no tasks")
+        note("there are no tasks")
     if len(found) > limit:
         note(f"there are more: --limit {limit * 2}")
 
@@ -78,7 +77,7 @@ def cancel(
     tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
-    """End a task."""
+    """Cancel a task."""
     client = HostClient(url, token, tenant)
     body = client.cancel(agent or agent_of(client, task), task)
     canceled = client.parsed(Task, body)
@@ -87,7 +86,7 @@ def cancel(
     elif canceled.status.state is TaskState.CANCELED:
         print(f"task {task} is canceled")
     else:
-        print(f"task {task} is told to stop; it is {word(canceled.status.state)} as yet")
+        print(f"task {task} was asked to stop; it is still {word(canceled.status.state)}")
 
 
 def _of(client: HostClient, agent: str, query: dict[str, str]) -> Iterator[TaskRow]:

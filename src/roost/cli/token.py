@@ -1,4 +1,4 @@
-"""`roost token`: credentials, in the store itself, so that there is a first one."""
+"""`roost token`: creates, lists and revokes tokens in the store itself, so that it can make the first one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 from roost.cli.errors import USAGE, CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note, table
-from roost.cli.settings import with_settings
-from roost.cli.store import WHERE, me, with_store
+from roost.cli.settings import STORE, with_settings
+from roost.cli.store import me, with_store
 from roost.doors.admin_views import token_shown
 from roost.engine.ports import AdminStore
 from roost.identity.audit import AuditLog
@@ -20,37 +20,41 @@ from roost.identity.tokens import BadToken, NewToken, TokenRequest, Tokens, seco
 from roost.protocol.codec import encode
 from roost.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Tokens: make, list and revoke credentials of this host.")
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called, and who it stands for.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the token, and of its principal.")]
 Scopes = Annotated[
     list[str] | None,
     typer.Option(
         "--scope",
         metavar="SCOPE",
         show_default=False,
-        help="What it opens: agent:PATTERN, operate, admin, audit, metrics, pty:observe, pty:control. Several times for"
-        " several; agent:* by default.",
+        help="What the token permits: agent:PATTERN, operate, admin, audit, metrics, pty:observe, pty:control."
+        " Repeatable; agent:* by default.",
     ),
 ]
 Tenants = Annotated[
     list[str] | None,
     typer.Option(
-        "--tenant", metavar="TENANT", show_default=False, help="Its tenant; several times, the first is the default."
+        "--tenant", metavar="TENANT", show_default=False, help="Its tenant. Repeatable; the first is the default."
     ),
 ]
 Subject = Annotated[
     str,
-    typer.Option(metavar="SUBJECT", show_default=False, help="Who it stands for, if not its name: they share tasks."),
+    typer.Option(
+        metavar="SUBJECT",
+        show_default=False,
+        help="Its principal, if not its name. Tokens of one principal share tasks.",
+    ),
 ]
 Expires = Annotated[
-    str, typer.Option(metavar="TIME", show_default=False, help="When it ends: 90d, 12h, 30m. Never by default.")
+    str,
+    typer.Option(metavar="TIME", show_default=False, help="How long it is valid: 90d, 12h, 30m. Forever by default."),
 ]
-Which = Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")]
-All = Annotated[bool, typer.Option("--all", help="Those that are revoked or expired, too.")]
+Which = Annotated[str, typer.Argument(metavar="TOKEN", help="The id or the name of the token.")]
+All = Annotated[bool, typer.Option("--all", help="List revoked and expired tokens too.")]
 
 
-def _create(
+@with_settings(*STORE)
+def create(
     name: Name,
     scopes: Scopes = None,
     tenants: Tenants = None,
@@ -59,17 +63,17 @@ def _create(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Make a token. It is shown this once; only its hash is kept."""
+    """Create a token and show it, this once. Only its hash is stored."""
     try:
         wish = TokenRequest(name, scopes or [ALL_AGENTS], tenants or [], subject, seconds(expires) if expires else None)
     except ValueError as error:
         raise CommandFailed(f"--expires: {error}", USAGE) from None
 
-    async def create(store: AdminStore, settings: Settings) -> NewToken:
+    async def work(store: AdminStore, settings: Settings) -> NewToken:
         return await Tokens(store, AuditLog(store)).create(wish, me())
 
     try:
-        made = with_store(flags, create, make=True)
+        made = with_store(flags, work, make=True)
     except BadToken as error:
         raise CommandFailed(str(error), USAGE) from None
     if as_json:
@@ -77,11 +81,12 @@ def _create(
         return
     print(made.secret)
     what = f"{' '.join(made.token.scopes)}, tenant {', '.join(made.token.tenants)}"
-    note(f"{made.token.id}: {what}. It is not shown again. A running host takes it within a second or two.")
+    note(f"{made.token.id}: {what}. It is not shown again. Running hosts accept it within two seconds.")
 
 
-def _list(everything: All = False, as_json: Json = False, **flags: Any) -> None:
-    """The tokens, without their secrets."""
+@with_settings(*STORE)
+def list_tokens(everything: All = False, as_json: Json = False, **flags: Any) -> None:
+    """List the tokens, without their secrets."""
 
     async def look(store: AdminStore, settings: Settings) -> list[Token]:
         return (await store.read_identities(0)).tokens
@@ -109,16 +114,17 @@ def _list(everything: All = False, as_json: Json = False, **flags: Any) -> None:
             ],
         )
     else:
-        note("no tokens; `roost token create NAME` makes one")
+        note("there are no tokens; `roost token create NAME` makes one")
     hidden = len(found) - len(shown)
     if hidden and not as_json:
-        note(f"{hidden} more {'is' if hidden == 1 else 'are'} revoked or expired: --all")
+        note(f"{hidden} more {'is' if hidden == 1 else 'are'} revoked or expired; --all lists them")
 
 
-def _revoke(which: Which, **flags: Any) -> None:
-    """Revoke a token: no host takes it any more, within 5 s."""
+@with_settings(*STORE)
+def revoke(which: Which, **flags: Any) -> None:
+    """Revoke a token. All hosts refuse it within 5 seconds."""
 
-    async def revoke(store: AdminStore, settings: Settings) -> list[Token]:
+    async def work(store: AdminStore, settings: Settings) -> list[Token]:
         found = [
             token
             for token in (await store.read_identities(0)).tokens
@@ -130,22 +136,17 @@ def _revoke(which: Which, **flags: Any) -> None:
         revoked = await tokens.revoke(found[0].id, me()) if found else None
         return [] if revoked is None else [revoked]
 
-    found = with_store(flags, revoke)
+    found = with_store(flags, work)
     if not found:
-        raise CommandFailed(f"there is no token {which!r}; `roost token list` lists those there are")
+        raise CommandFailed(f"there is no token {which!r}; `roost token list` lists the tokens")
     if len(found) > 1:
         raise CommandFailed(
-            f"there are {len(found)} tokens called {which!r}: give an id of {', '.join(t.id for t in found)}"
+            f"there are {len(found)} tokens called {which!r}: give one of their ids, {', '.join(t.id for t in found)}"
         )
-    print(f"{found[0].id} ({found[0].name}) is revoked: hosts refuse it within 5 s")
+    print(f"{found[0].id} ({found[0].name}) is revoked; all hosts refuse it within 5 seconds")
 
 
 def state(token: Token) -> str:
     if token.revoked is not None:
         return "revoked"
     return "expired" if token.expires is not None and token.expires <= now_ms() else "valid"
-
-
-app.command("create")(with_settings(_create, WHERE))
-app.command("list")(with_settings(_list, WHERE))
-app.command("revoke")(with_settings(_revoke, WHERE))

@@ -1,4 +1,4 @@
-"""A stream for people: artifacts grow on stdout as they arrive, all else is said on stderr."""
+"""Shows a stream to people: artifacts grow on stdout as they arrive, everything else is on stderr."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Screen(Protocol):
 
 
 class Contradiction(Exception):
-    """The artifact is no longer what was printed of it."""
+    """The artifact differs from what was printed of it."""
 
 
 class Growing:
-    """One artifact's text. What is printed stays printed; after a restart the host may say a part of it again."""
+    """The text of one artifact. Printed text stays, and after a restart the host may repeat a part of it."""
 
     def __init__(self) -> None:
         self.printed: list[str] = []
         self.length = 0
         self.position = 0
-        """How much of what is printed the artifact has by now."""
+        """How many of the printed characters the artifact has so far."""
         self.line_start = True
 
     def restart(self) -> None:
@@ -38,7 +38,7 @@ class Growing:
         self.line_start = True
 
     def extend(self, text: str) -> str:
-        """What of it is to be printed."""
+        """Add text, and return the part of it that is not printed yet."""
         if not text:
             return ""
         self.line_start = text.endswith("\n")
@@ -59,7 +59,7 @@ class Growing:
         return new
 
     def cut(self) -> bool:
-        """True if more is printed than the artifact has; it is then taken as it is."""
+        """Forget what is printed beyond the artifact's end. True if there was any."""
         if self.position == self.length:
             return False
         self.printed, self.length = ["".join(self.printed)[: self.position]], self.position
@@ -70,7 +70,7 @@ class Growing:
 
 
 class Transcript:
-    """known: what the task has when the stream opens was printed before, and is not printed again."""
+    """Prints the events of one task. With `known`, the artifacts that the task has at first were printed before."""
 
     def __init__(self, *, known: bool) -> None:
         self.known = known
@@ -95,7 +95,7 @@ class Transcript:
         note(text)
 
     def end(self) -> None:
-        """No more will come: the last line is ended, and what was taken back is corrected."""
+        """End the last line, and correct what the agent has taken back. Nothing more will come."""
         for artifact in self.artifacts.values():
             if artifact.cut():
                 self._correct(artifact)
@@ -132,7 +132,7 @@ class Transcript:
     def _correct(self, growing: Growing) -> None:
         if self.mid_line:
             self._print("\n")
-        self.note("the agent began again and says something else now; all of it:")
+        self.note("the agent began again with different text; this is all of it:")
         self._print(growing.whole())
 
     def _status(self, status: TaskStatus) -> None:

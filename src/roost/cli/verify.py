@@ -1,4 +1,4 @@
-"""`roost card verify`: whether the signatures of a card are valid, and by whom."""
+"""`roost card verify`: checks the signatures of a card, and who made them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from roost.identity.card_verification import SignatureVerdict
 
 OUTCOMES = ("valid", "invalid", "unjudged")
-"""By exit code."""
+"""The outcome for each exit code."""
 
-Card = Annotated[str, typer.Argument(metavar="URL", help="Of a card, or of a host or an agent that has one.")]
+Card = Annotated[str, typer.Argument(metavar="URL", help="The URL of a card, or of a host or an agent that has one.")]
 Keys = Annotated[
     str,
     typer.Option(
         "--jwks",
         metavar="FILE_OR_URL",
         show_default=False,
-        help="Where the public keys are; by default where the card says, if that is on the card's own origin.",
+        help="The public keys. By default, where the card says, if that is on the card's own origin.",
     ),
 ]
 Trust = Annotated[
-    list[Path] | None, typer.Option("--trust", metavar="FILE", help="Keys that you trust (JWKS); repeatable.")
+    list[Path] | None, typer.Option("--trust", metavar="FILE", help="Keys that you trust (JWKS). Repeatable.")
 ]
 TrustThumbprint = Annotated[
     list[str] | None,
-    typer.Option("--trust-thumbprint", metavar="SHA256", help="A key that you trust (RFC 7638); repeatable."),
+    typer.Option("--trust-thumbprint", metavar="SHA256", help="A key that you trust (RFC 7638). Repeatable."),
 ]
 
 
-Whole = Annotated[bool, typer.Option("--whole", help="Exit with 1, too, if a part of the card is signed by nobody.")]
+Whole = Annotated[bool, typer.Option("--whole", help="Exit with 1 also if no signature covers a part of the card.")]
 
 
 def verify(
@@ -51,9 +51,9 @@ def verify(
 ) -> None:
     """Verify the signatures of a card, and whether keys that you trust made them.
 
-    Exit code 0: valid, and by a key that you trust if you named any. 1: not so. 2: it cannot be judged.
+    Exit code 0: valid, and made by a trusted key if you named any. 1: not valid. 2: undecidable.
     """
-    from roost.cli.judge import judge  # with cryptography that no other command needs
+    from roost.cli.judge import judge  # with cryptography, which --help does not need
 
     report = judge(url, jwks, trust or [], trust_thumbprint or [])._replace(whole=whole)
     code, conclusion = report.conclusion()
@@ -79,7 +79,7 @@ def _lines(report: CardReport) -> Iterator[str]:
     yield _line("Card", f"{report.card.get('name', '')} {report.card.get('version', '')}")
     yield ""
     for verdict in report.verdicts:
-        yield _line("Signature", f"{verdict.alg or 'unknown'}, by the key {verdict.kid or 'of no name'}")
+        yield _line("Signature", f"{verdict.alg or 'unknown'}, by the key {verdict.kid or 'without a name'}")
         if verdict.valid:
             yield _line("Covers", _coverage(verdict))
             yield _line("Thumbprint", verdict.thumbprint)
@@ -91,15 +91,15 @@ def _lines(report: CardReport) -> Iterator[str]:
 def _coverage(verdict: SignatureVerdict) -> str:
     if verdict.covers == "document":
         return "the whole card"
-    return f"what A2A defines, not {', '.join(verdict.uncovered)}"
+    return f"what A2A defines, but not {', '.join(verdict.uncovered)}"
 
 
 def _anchor(report: CardReport, verdict: SignatureVerdict) -> str:
     if report.anchored(verdict):
         return "yes"
     if not verdict.valid:
-        return "no (it is not valid)"
-    return "no (its key is none that you trust)" if report.trusted else "no (you have named no key that you trust)"
+        return "no (the signature is not valid)"
+    return "no (you do not trust its key)" if report.trusted else "no (you named no key that you trust)"
 
 
 def _line(title: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""`roost watch`: follow a task to its end, through drops and restarts."""
+"""`roost watch`: follows a task to its end, across lost connections and restarts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from roost.cli.client import HostClient
+from roost.cli.client import HostClient, agent_of
 from roost.cli.errors import ERROR, INTERRUPTED
-from roost.cli.find import agent_of
 from roost.cli.follow import Follow
 from roost.cli.options import DEFAULT_URL, Json, OfAgent, Tenant, Token, Url, command
 from roost.cli.output import Lines, text_of, word
@@ -25,7 +24,7 @@ def watch(
     tenant: Tenant = "",
     as_json: Json = False,
 ) -> None:
-    """Show a task as it goes on, until it ends. A lost connection is taken up again where it was."""
+    """Show a task until it ends. After a lost connection, the output continues where it stopped."""
     client = HostClient(url, token, tenant)
     screen: Screen = Lines() if as_json else Transcript(known=False)
     follow = Follow(client, agent or agent_of(client, task), task, screen.note)
@@ -44,7 +43,7 @@ def watch(
 
 
 def conclude(follow: Follow, screen: Screen) -> NoReturn:
-    """Say how the task ended, and exit accordingly."""
+    """Report how the task ended, and exit with the matching code."""
     status = follow.status
     if status is None:
         raise typer.Exit
@@ -55,14 +54,14 @@ def conclude(follow: Follow, screen: Screen) -> NoReturn:
 
 
 def goes_on(follow: Follow) -> str:
-    """What a user who stops looking should know."""
+    """What to tell a user who stops following."""
     task = (follow.task_id, "--agent", follow.agent)
     url = follow.client.url
     if follow.status is not None and follow.status.state in TERMINAL:
-        return f"task {follow.task_id} is over: {command(url, 'watch', *task)} shows it"
+        return f"task {follow.task_id} has ended: {command(url, 'watch', *task)} shows it"
     return (
-        f"task {follow.task_id} goes on: {command(url, 'watch', *task)} follows it,"
-        f" {command(url, 'cancel', *task)} ends it"
+        f"task {follow.task_id} continues: {command(url, 'watch', *task)} follows it,"
+        f" {command(url, 'cancel', *task)} cancels it"
     )
 
 

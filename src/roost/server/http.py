@@ -1,9 +1,8 @@
-"""uvicorn's fast HTTP protocol, with one system call for a response where it makes two, and with limits on what a
-client may do before its request is read.
+"""uvicorn's HTTP protocol, with one system call per response instead of two, and limits on slow and large requests.
 
-uvicorn writes a response's head and its body one after the other, and each write wakes the
-client: see docs/adr/0006-writer-process.md for what that costs. For the same reason no request has a timer: one sweep
-a second looks at all connections.
+uvicorn writes a response's head and body one after the other, and each write wakes the client:
+docs/adr/0006-writer-process.md says what that costs. For the same reason no request has a timer of its own: once a
+second, one sweep checks all connections.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ log = logging.getLogger("roost.server")
 
 FLUSH_BYTES = 64 * 1024
 LINGER_S = 1.0
-"""So long what a refused client still sends is read and dropped: a reset could take the answer from it."""
+"""Seconds for which what a refused client still sends is read and dropped, since a reset could cost it the answer."""
 NOTHING, HEAD, BODY = range(3)
 UCRED = struct.Struct("iII")
 
 
 class ConnectionLimits(NamedTuple):
-    """As the settings of the same names."""
+    """The settings of the same names."""
 
     head_s: float
     max_headers: int
@@ -54,13 +53,13 @@ class ConnectionLimits(NamedTuple):
 
 
 class ConnectionWatch:
-    """The connections of one server, looked at once a second."""
+    """The connections of one server, which are checked once a second."""
 
     def __init__(self, limits: ConnectionLimits, state: ServerState) -> None:
         self.limits = limits
         self.connections = cast("set[HTTPProtocol | WebSocketProtocol]", state.connections)
         self.leaving: set[HTTPProtocol] = set()
-        """They have been refused and are given the time to read it."""
+        """Refused connections that are given time to read the refusal."""
         self.handshakes: set[asyncio.Task[None]] = set()
 
     def sweep(self, now: float) -> None:
@@ -70,13 +69,13 @@ class ConnectionWatch:
             connection.linger(now)
 
     def end_certified(self) -> None:
-        """Whoever has a certificate has to show it again: what was good may not be any more."""
+        """Close the connections of clients with a certificate, so that it is checked against the new authorities."""
         for connection in [*self.connections]:
             if connection.peer is not None and connection.peer.certificate is not None:
                 connection.transport.close()
 
     def close(self) -> None:
-        """Give up those that have no request."""
+        """Drop the connections that have no request."""
         for handshake in self.handshakes:
             handshake.cancel()
         for connection in [*self.leaving]:
@@ -84,7 +83,10 @@ class ConnectionWatch:
 
 
 class HTTPProtocol(HttpToolsProtocol):
-    """In what the parser calls, `super()` would be half of what this adds to a request."""
+    """One connection.
+
+    The parser's callbacks name their base class: `super()` would be half of the time that they add to a request.
+    """
 
     def __init__(self, config: Config, state: ServerState, app_state: dict[str, Any], watch: ConnectionWatch) -> None:
         super().__init__(config, state, app_state, asyncio.get_running_loop())
@@ -93,16 +95,16 @@ class HTTPProtocol(HttpToolsProtocol):
         self.peer: Peer | None = None
         self.reading = HEAD
         self.since: float | None = None
-        """When the sweep first found it waiting for what it is waiting for."""
+        """When the sweep first found the client not to have sent the rest of a head or body; None if it has."""
         self.arrived = 0
-        """Bytes since the last that got the request on: all of its head, or those between pieces of its body."""
+        """Bytes since the last progress: the request's head so far, or what arrived between pieces of its body."""
         self.piece = 0
-        """Bytes that came in last."""
+        """The size of the last read, in bytes."""
         self.refused = False
         self.unsent = 0
-        """Bytes that the client had not read when the sweep last looked."""
+        """Bytes that waited to be sent when the sweep last looked."""
         self.stalled: float | None = None
-        """Since when it has read nothing of them."""
+        """When the client stopped reading them; None while it reads."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
@@ -174,7 +176,7 @@ class HTTPProtocol(HttpToolsProtocol):
         headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join([line, *headers, b"", b""])
 
-    # What the parser finds
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self.timeout_keep_alive_task is not None:
@@ -195,7 +197,7 @@ class HTTPProtocol(HttpToolsProtocol):
                 raise Malformed
             return
         HttpToolsProtocol.on_headers_complete(self)
-        self.headers = [*self.headers]  # trailers are put there too, and are no headers of the request
+        self.headers = [*self.headers]  # the parser appends trailers to its list, and they are not headers
         self.reading, self.since, self.arrived = BODY, None, 0
 
     def on_body(self, body: bytes) -> None:
@@ -226,7 +228,7 @@ class HTTPProtocol(HttpToolsProtocol):
             self._give_up()
 
     def _is_read(self, now: float) -> bool:
-        """The client takes what it is sent, at whatever pace; if not for too long, nobody keeps it for it any more."""
+        """False if the client has read nothing of what it is sent for longer than the limit."""
         before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
         if not self.unsent or self.unsent < before:
             self.stalled = None
@@ -241,7 +243,7 @@ class HTTPProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _is_awaited(self) -> bool:
-        """The client, not we, has the next move."""
+        """True if the next move is the client's."""
         if self.refused or self.flow.read_paused or self.transport.is_closing():
             return False
         return self.reading == BODY or (self.reading == HEAD and not self._is_answering())
@@ -251,7 +253,7 @@ class HTTPProtocol(HttpToolsProtocol):
             self.refuse(SlowBody(self.limits.head_s))
         elif self.scope is not None:
             self.refuse(SlowHead(self.limits.head_s))
-        else:  # browsers open connections in advance, and would take an answer for that to the next request
+        else:  # browsers open connections in advance, and would take a refusal for the answer to their next request
             REFUSED["head_time"] += 1
             self.transport.close()
 
@@ -259,12 +261,12 @@ class HTTPProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def refuse(self, refusal: ConnectionRefusal) -> None:
-        """Read no more, and answer if that cannot be taken for the answer to another request."""
+        """Read no more, and answer unless the client would take that for the answer to another request."""
         REFUSED[refusal.kind] += 1
         self.refused = True
         if self._is_answering():
             if self.reading != BODY:
-                self.cycle.keep_alive = False  # closed after the answers to the requests before
+                self.cycle.keep_alive = False  # the connection closes after the answers to the earlier requests
                 return
             if self.cycle.response_started or self.pipeline:
                 self.transport.abort()
@@ -288,7 +290,7 @@ def _peer(transport: asyncio.Transport) -> Peer | None:
         try:
             return None if der is None else certified(der)
         except NamesNobody as error:
-            log.warning("a client certificate is passed over: %s", error)
+            log.warning("ignoring a client certificate: %s", error)
             return None
     connection: socket.socket | None = transport.get_extra_info("socket")
     if connection is None or connection.family != socket.AF_UNIX:
@@ -298,7 +300,7 @@ def _peer(transport: asyncio.Transport) -> Peer | None:
 
 
 class Corked:
-    """A transport that hands on what is written in one turn of the event loop at its end, together."""
+    """A transport that collects what is written in one turn of the event loop, and sends it together at its end."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self.transport = transport
@@ -317,7 +319,7 @@ class Corked:
     def flush(self) -> None:
         if self.pending:
             data, self.pending, self.size = b"".join(self.pending), [], 0
-            if not self.transport.is_closing():  # uvloop raises where the client has gone in between
+            if not self.transport.is_closing():  # uvloop raises if the client has disconnected meanwhile
                 self.transport.write(data)
 
     def write_eof(self) -> None:

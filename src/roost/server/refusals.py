@@ -1,6 +1,6 @@
-"""Answers to what is not a request yet: no binding is known, so they have the form of REST.
+"""Answers to what is not a complete request yet. Its binding is unknown, so they have the form of REST's errors.
 
-Refusal
+ConnectionRefusal
 ├── SlowHead, SlowBody              408
 ├── LongHead, TooManyHeaders        431
 ├── Malformed                       400
@@ -27,7 +27,7 @@ class SlowHead(ConnectionRefusal):
     http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"The request's headers did not come within {seconds:g} s")
+        super().__init__(f"The request's headers did not arrive within {seconds:g} s")
 
 
 class SlowBody(ConnectionRefusal):
@@ -35,7 +35,7 @@ class SlowBody(ConnectionRefusal):
     http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"Nothing more of the request's body came for {seconds:g} s")
+        super().__init__(f"Nothing more of the request's body arrived for {seconds:g} s")
 
 
 class LongHead(ConnectionRefusal):
@@ -59,7 +59,7 @@ class Malformed(ConnectionRefusal):
     http, grpc, reason = 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
 
     def __init__(self) -> None:
-        super().__init__("This cannot be read as an HTTP/1.1 request")
+        super().__init__("This is not a valid HTTP/1.1 request")
 
 
 class TooManyConnections(ConnectionRefusal):
@@ -67,11 +67,11 @@ class TooManyConnections(ConnectionRefusal):
     http, grpc, reason = 503, "UNAVAILABLE", "TOO_MANY_CONNECTIONS"
 
     def __init__(self) -> None:
-        super().__init__("The host has as many connections as it takes; try again in a moment", retry_after=1)
+        super().__init__("The host has reached its limit of connections; try again in a moment", retry_after=1)
 
 
 def answer(refusal: ConnectionRefusal, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The whole response, after which the connection is closed."""
+    """The complete response. The connection is closed after it."""
     error = {
         "code": refusal.http,
         "status": refusal.grpc,

@@ -1,4 +1,4 @@
-"""uvicorn on all of a host's sockets, with and without TLS."""
+"""uvicorn on all sockets of a host, with and without TLS."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from roost.server.websocket import WebSocketProtocol
 log = logging.getLogger("roost.server")
 
 SWEEP_TICKS = 10
-"""uvicorn ticks every 0.1 s."""
+"""Ticks between two sweeps of the connections; uvicorn ticks every 0.1 s."""
 OWN_FILES = 200
-"""The journal, the log, webhooks and agents need files too."""
+"""File descriptors kept for the journal, the log, webhooks and agents."""
 
 
 class Server(uvicorn.Server):
@@ -59,7 +59,7 @@ class Server(uvicorn.Server):
         self.watch = ConnectionWatch(limits, self.server_state)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it, which has one kind of socket only."""
+        """Listen on every socket. uvicorn's own method knows only one kind of socket."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
@@ -69,7 +69,7 @@ class Server(uvicorn.Server):
     async def _serve_on(self, listener: socket.socket) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         if listener.family == socket.AF_UNIX:
-            # Python 3.13 would remove the file when a server closes; it is for the process that made it
+            # Python 3.13 would remove the file when a server closes; only the process that made it may
             options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
             return await loop.create_unix_server(self._protocol, sock=listener, backlog=BACKLOG, **options)
         if self.tls is not None:
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
 
 
 def room_for(connections: int) -> int:
-    """How many of them there is room for, once this process may open all the files that the system lets it."""
+    """How many of the connections this process can have, after it raised its limit of open files as far as allowed."""
     allowed, most = (
         sys.maxsize if limit == resource.RLIM_INFINITY else limit
         for limit in resource.getrlimit(resource.RLIMIT_NOFILE)

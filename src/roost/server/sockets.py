@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.settings import Settings, parse_place
+from roost.settings import Settings
+from roost.settings_checks import parse_place
 
 log = logging.getLogger("roost.server")
 
@@ -19,7 +20,7 @@ PROBE_S = 1.0
 
 
 class CannotServe(Exception):
-    """The server cannot listen as the settings say; the message says what to change."""
+    """The server cannot listen as the settings say. The message says what to change."""
 
 
 class TCP(NamedTuple):
@@ -38,12 +39,12 @@ class Unix(NamedTuple):
 
 
 class Listeners:
-    """Bound sockets, in the order of the addresses. A worker has those of its parent, and removes no file."""
+    """Bound sockets, in the order of the addresses. A worker inherits its parent's, and removes no files."""
 
     def __init__(self, sockets: Sequence[socket.socket] = ()) -> None:
         self.sockets = [*sockets]
         self.files: dict[Path, tuple[int, int]] = {}
-        """Those that were made here, with device and inode."""
+        """Socket files that this process made, with their device and inode."""
 
     def open(self, address: TCP | Unix, settings: Settings) -> None:
         if isinstance(address, TCP):
@@ -78,7 +79,7 @@ def addresses(settings: Settings) -> list[TCP | Unix]:
 
 
 def open_listeners(settings: Settings) -> Listeners:
-    """All or none."""
+    """Listen on all addresses, or raise and listen on none."""
     listeners = Listeners()
     try:
         for address in addresses(settings):
@@ -90,7 +91,7 @@ def open_listeners(settings: Settings) -> Listeners:
 
 
 def places(settings: Settings, sockets: Sequence[socket.socket]) -> list[str]:
-    """As a user would give them to a client, with the ports that were found where any was asked for."""
+    """The addresses as a user gives them to a client, with the actual port where port 0 was given."""
     scheme = "https" if settings.tls_cert else "http"
     return [
         str(address) if isinstance(address, Unix) else f"{scheme}://{address._replace(port=listener.getsockname()[1])}"
@@ -140,9 +141,11 @@ def _taken(address: TCP, flag: str, error: OSError) -> str:
 
 
 def _bind_unix(address: Unix, mode: int) -> socket.socket:
-    """The file has its permissions from the first moment, and somebody listens soon after."""
+    """Bind a Unix socket whose file has the right permissions from the first moment."""
     if not hasattr(socket, "SO_PEERCRED"):
-        raise CannotServe(f"cannot listen on {address}: this system does not tell who calls there. Listen on host:port")
+        raise CannotServe(
+            f"cannot listen on {address}: this system cannot identify callers of a Unix socket. Listen on host:port"
+        )
     _remove_stale(address)
     listener = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o777 & ~mode)
@@ -158,13 +161,13 @@ def _bind_unix(address: Unix, mode: int) -> socket.socket:
 
 
 def _remove_stale(address: Unix) -> None:
-    """A server that was killed leaves its file behind."""
+    """Remove the socket file that a killed server left behind."""
     try:
         found = address.path.lstat()
     except OSError:
-        return  # if that is more than its absence, bind says what
+        return  # it does not exist; any other error comes again from bind
     if not stat.S_ISSOCK(found.st_mode):
-        raise CannotServe(f"cannot listen on {address}: there is something else than a socket. Choose another path")
+        raise CannotServe(f"cannot listen on {address}: a file that is not a socket is there. Choose another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_S)
         try:
@@ -172,9 +175,11 @@ def _remove_stale(address: Unix) -> None:
         except ConnectionRefusedError:
             pass
         except OSError as error:
-            raise CannotServe(f"cannot listen on {address}: a socket is there: {error.strerror or error}") from error
+            raise CannotServe(
+                f"cannot listen on {address}: cannot probe the socket there: {error.strerror or error}"
+            ) from error
         else:
-            raise CannotServe(f"cannot listen on {address}: another server does. Stop it, or choose another path")
+            raise CannotServe(f"cannot listen on {address}: another server is there. Stop it, or choose another path")
     try:
         address.path.unlink()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""TLS: certificates that are loaded again when their files change, and handshakes that may not take for ever."""
+"""TLS: certificates that are reloaded when their files change, and handshakes with a time limit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from roost.settings import Settings
 log = logging.getLogger("roost.server")
 
 LOOK_S = 10.0
+"""Seconds between two looks at the files."""
 ACCEPTS = 100
-"""In one turn of the event loop."""
+"""The most connections that are accepted in one turn of the event loop."""
 PAUSE_S = 1.0
-"""Before it is tried again to accept, where the system has no file left."""
+"""Seconds until the next attempt to accept, after the system had no file descriptor left."""
 OPEN_TO_OTHERS = 0o027
-"""Mode bits that a private key must not have; its group may read it."""
+"""Mode bits that a private key's file must not have. Its group may read it."""
 
 Stamp = tuple[int, ...]
 
@@ -33,9 +34,9 @@ def open_tls(settings: Settings) -> TLS | None:
     """None if the settings ask for no TLS."""
     if bool(settings.tls_cert) != bool(settings.tls_key):
         missing = "--tls-key" if settings.tls_cert else "--tls-cert"
-        raise CannotServe(f"TLS needs a certificate and its key: give {missing} too")
+        raise CannotServe(f"TLS needs a certificate and its key, and one is missing: give {missing} too")
     if settings.client_ca and not settings.tls_cert:
-        raise CannotServe("client_ca is for TLS: give --tls-cert and --tls-key too")
+        raise CannotServe("client_ca needs TLS: give --tls-cert and --tls-key too")
     if not settings.tls_cert:
         return None
     return TLS(
@@ -50,13 +51,13 @@ class TLS:
         self.client_ca = client_ca
         self.stamps = self._stamps()
         self.context = self._load()
-        """For new connections; replaced as a whole, so that a CA that is taken out of its file is out."""
+        """Used for new connections. It is replaced as a whole, so that a CA that was removed is no longer trusted."""
         self.looked = 0.0
 
     def look(self, now: float) -> bool:
-        """Load the files again if they have changed, and go on with the old ones if the new ones cannot be used.
+        """Reload the files if they have changed, and keep the old ones if the new ones cannot be used.
 
-        True if other files are in use now.
+        Returns True if new files are in use.
         """
         if now - self.looked < LOOK_S:
             return False
@@ -68,9 +69,9 @@ class TLS:
         try:
             self.context = self._load()
         except CannotServe as error:
-            log.error("the TLS files have changed and cannot be used, the ones before stay: %s", error)
+            log.error("the TLS files have changed and cannot be used; the previous ones stay in use: %s", error)
             return False
-        log.info("the TLS files have changed and are in use from now on")
+        log.info("the TLS files have changed; new connections use them")
         return True
 
     def _stamps(self) -> list[Stamp]:
@@ -80,7 +81,7 @@ class TLS:
         certificate = _read(self.cert)
         _read(self.key)
         if self.key.stat().st_mode & OPEN_TO_OTHERS:
-            raise CannotServe(f"others can read {self.key}, or write it. Change that: chmod 600 {self.key}")
+            raise CannotServe(f"other users can read or write {self.key}. Change that: chmod 600 {self.key}")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
@@ -99,7 +100,7 @@ class TLS:
         return context
 
     def _no_password(self) -> str:
-        raise CannotServe(f"{self.key} has a password. Take it off: openssl pkey -in {self.key} -out FILE")
+        raise CannotServe(f"{self.key} has a password. Remove it: openssl pkey -in {self.key} -out FILE")
 
     def _unusable(self, certificate: bytes, error: ssl.SSLError) -> str:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -112,7 +113,7 @@ class TLS:
 
 
 class TLSServer:
-    """Accepts connections and agrees on TLS with them, with so many at a time: asyncio's own servers have no limit."""
+    """Accepts connections and does a limited number of handshakes at a time. asyncio's own servers have no limit."""
 
     def __init__(
         self, listener: socket.socket, tls: TLS, watch: ConnectionWatch, make: Callable[[], asyncio.BaseProtocol]
@@ -133,7 +134,7 @@ class TLSServer:
             self.pause.cancel()
 
     async def wait_closed(self) -> None:
-        """As asyncio's servers have it; there is nothing to wait for."""
+        """Part of the interface of asyncio's servers. There is nothing to wait for."""
 
     def _resume(self) -> None:
         self.loop.add_reader(self.listener, self._accept)
@@ -168,11 +169,11 @@ class TLSServer:
             )
         except OSError as error:
             REFUSED["tls"] += 1
-            log.debug("no TLS handshake: %s", error)
+            log.debug("a TLS handshake failed: %s", error)
 
 
 def _stamp(path: Path) -> Stamp:
-    """Changes whenever the file does; () while there is none."""
+    """A value that changes whenever the file does; () while there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""`roost serve --workers N`: host processes that share listening sockets, and a parent that keeps them running."""
+"""`roost serve --workers N`: host processes that share listening sockets, and a parent that restarts them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from roost.server.sockets import CannotServe, Listeners
 from roost.settings import Settings
 
 STARTUP_FAILED = 1
-"""The exit code of a worker that cannot start: `roost serve` ends every failure with it."""
+"""The exit code of a worker that cannot start, as of any `roost serve` that fails."""
 LISTEN_FDS = "ROOST_LISTEN_FDS"
 NUMBER = "ROOST_WORKER_NUMBER"
 PARENT_FD = "ROOST_PARENT_FD"
 READY_FD = "ROOST_READY_FD"
 QUICK_S = 5.0
-"""A worker that ends sooner than that again and again is started less and less often."""
+"""A worker that ends within this many seconds waits twice as long as before until it is started again."""
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 15.0
 KILL_S = 10.0
-"""After the drain: a worker that is still there is killed."""
+"""Seconds after the drain until a worker that still runs is killed."""
 LOOK_S = 0.1
 
 
 def inherited() -> Listeners | None:
-    """The parent's sockets, in a worker."""
+    """The sockets that a worker inherits from its parent; None if this is no worker."""
     found = os.environ.get(LISTEN_FDS)
     return None if found is None else Listeners([socket.socket(fileno=os.dup(int(fd))) for fd in found.split(",")])
 
 
 def number() -> int | None:
-    """Which worker this is, from 1; None if it is the only one."""
+    """The number of this worker, from 1; None if this is no worker."""
     found = os.environ.get(NUMBER)
     return None if found is None else int(found)
 
@@ -50,7 +50,7 @@ def ready() -> None:
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:
-    """A worker without its parent would serve on, and nobody would know of it."""
+    """Call `act` when the parent has ended, so that no worker serves on unnoticed."""
     found = os.environ.get(PARENT_FD)
     if found is None:
         return
@@ -74,11 +74,11 @@ class Workers:
         self.due: dict[int, float] = dict.fromkeys(range(1, settings.workers + 1), 0.0)
         self.stopping = False
         self.parent = os.pipe()
-        """Nobody writes to it: it ends for the workers when we do."""
+        """Nothing is written to it. Its end tells the workers that the parent has ended."""
         self.ready = os.pipe()
         os.set_blocking(self.ready[0], False)
         self.served = False
-        """One of them has been ready once: the settings are good."""
+        """True once any worker was ready, which shows that the settings can be used."""
 
     def run(self) -> None:
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -110,7 +110,7 @@ class Workers:
             [sys.executable, "-m", "roost.cli", "serve", *self.sources],
             env={**os.environ, **given, **handed, NUMBER: str(worker)},
             pass_fds=[*self.listeners, self.parent[0], self.ready[1]],
-            start_new_session=True,  # a terminal's Ctrl-C is the parent's to hand on
+            start_new_session=True,  # a terminal's Ctrl-C reaches only the parent, which stops the workers
         )
 
     def _look(self) -> None:
@@ -122,11 +122,11 @@ class Workers:
             lived = time.monotonic() - self.started[worker]
             if code == STARTUP_FAILED and not self._has_served():
                 self._end()
-                raise CannotServe("the workers cannot start: see above")
+                raise CannotServe("the workers cannot start; the messages above say why")
             delay = BACKOFF_S if lived > QUICK_S else min(self.delays.get(worker, BACKOFF_S / 2) * 2, BACKOFF_MAX_S)
             self.delays[worker] = delay
             self.due[worker] = time.monotonic() + delay
-            print(f"roost: worker {worker} ended with {code}; it is started again in {delay:g} s", file=sys.stderr)
+            print(f"roost: worker {worker} ended with code {code}; it restarts in {delay:g} s", file=sys.stderr)
 
     def _has_served(self) -> bool:
         try:
