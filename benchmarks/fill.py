@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from roost.engine.ids import new_id, now_us, timestamp
 from roost.engine.live import LiveTask
-from roost.engine.ports import Append, NewTask, Scope
+from roost.engine.store_types import Append, NewTask, Scope
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
 from roost.protocol.types import Artifact, Message, Part, Role, TaskArtifactUpdateEvent, TaskState
 from roost.stores.sqlite import SQLiteStore

@@ -14,7 +14,7 @@ from benchmarks.evidence_work import Done, Job
 from benchmarks.servers import ROOT
 from benchmarks.stats import AtLeast, AtMost
 from roost.engine.ids import new_id
-from roost.engine.ports import Append, NewTask, Scope, TaskHead
+from roost.engine.store_types import Append, NewTask, Scope, TaskHead
 from roost.protocol.entries import ARTIFACT, MESSAGE, NO_CHAIN, STATUS, Entry, link
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore

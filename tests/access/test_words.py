@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.identity.audit import MAX_TEXT, PER_MINUTE, WAITING, AuditLog
 from roost.identity.ports import Audited
 from roost.identity.principal import LOCAL, Principal, principal_name

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from roost import Agent, Artifact, Part
 from roost.engine.engine import Engine
-from roost.engine.ports import Append, StaleFence
+from roost.engine.store_types import Append, StaleFence
 from roost.protocol.errors import Unavailable
 from roost.protocol.types import Message, Role, SendMessageConfiguration, SendMessageRequest
 from roost.stores.memory import MemoryStore

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from roost import Agent
-from roost.engine.ports import Stored, StoreUnavailable
+from roost.engine.store_types import Stored, StoreUnavailable
 from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore

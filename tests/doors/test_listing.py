@@ -12,7 +12,7 @@ import httpx
 
 from roost import Agent
 from roost.engine.ids import now_us, timestamp
-from roost.engine.ports import ListQuery, TaskPage
+from roost.engine.store_types import ListQuery, TaskPage
 from roost.host import Host
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore

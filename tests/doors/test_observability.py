@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from roost import Agent
 from roost._version import VERSION as RELEASE
 from roost.doors.door import AGENT
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.host import Host
 from roost.protocol.operations import BY_NAME
 from roost.settings import Settings

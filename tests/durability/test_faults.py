@@ -127,7 +127,7 @@ def test_what_was_acknowledged_before_the_fault_survives_a_crash_in_it(
 FAILED_COMMIT = """
 import asyncio, os, sys
 from pathlib import Path
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.stores.sqlite import SQLiteStore
 from tests.stores.samples import creation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from roost.engine.ports import Append, StaleFence, StoreUnavailable
+from roost.engine.store_types import Append, StaleFence, StoreUnavailable
 from roost.protocol.entries import Entry
 from roost.stores.memory import MemoryStore
 

@@ -11,7 +11,7 @@ import httpx
 
 from roost.agents.agent import Hostable
 from roost.engine.engine import Engine
-from roost.engine.ports import Adopted, Append, Push, Refusal, StoreUnavailable
+from roost.engine.store_types import Adopted, Append, Push, Refusal, StoreUnavailable
 from roost.host import Host
 from roost.protocol.states import ACTIVE
 from roost.settings import Settings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roost import Agent
 from roost.engine.agent_queue import AgentQueue
-from roost.engine.ports import NewTask, Scope
+from roost.engine.store_types import NewTask, Scope
 
 
 class FakeRun:

@@ -9,7 +9,7 @@ import pytest
 
 from roost import Agent
 from roost.engine.committer import GROUP_ENTRIES, GROUPS_AT_ONCE
-from roost.engine.ports import Append, StaleFence
+from roost.engine.store_types import Append, StaleFence
 from roost.identity.principal import LOCAL
 from roost.protocol.errors import Unavailable
 from roost.protocol.types import GetTaskRequest, SubscribeToTaskRequest, TaskState

@@ -9,8 +9,8 @@ import pytest
 from roost import Agent
 from roost.engine.engine import Engine
 from roost.engine.live import StreamFrame
-from roost.engine.ports import StoreUnavailable
 from roost.engine.responses import TaskStream
+from roost.engine.store_types import StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.types import StreamResponse, SubscribeToTaskRequest, TaskState

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from roost import Agent
 from roost.engine.idempotency import EXTENSION, IdempotencyRules, fingerprint, key, reservation
-from roost.engine.ports import Scope
+from roost.engine.store_types import Scope
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decode, encode
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TooManyRequests

@@ -6,7 +6,7 @@ import pytest
 
 from roost import Agent
 from roost.engine.live import SNAPSHOT_FLOOR, IllegalTransition, LiveTask
-from roost.engine.ports import NewTask, Scope
+from roost.engine.store_types import NewTask, Scope
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
 from roost.protocol.fold import fold, new_task

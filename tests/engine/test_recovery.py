@@ -11,8 +11,8 @@ import pytest
 from roost import Agent
 from roost.engine.engine import Engine
 from roost.engine.ids import now_us
-from roost.engine.ports import Adopted, Append, StoreUnavailable
 from roost.engine.recovery import MAX_ATTEMPTS, PAGE
+from roost.engine.store_types import Adopted, Append, StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.entries import ATTEMPT, MESSAGE, NO_CHAIN, STATUS, Entry

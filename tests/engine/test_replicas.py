@@ -11,7 +11,7 @@ from roost import Agent
 from roost.engine import leases, recovery, remote_tasks
 from roost.engine.engine import Engine
 from roost.engine.follower import SUBSCRIBE_ENDS
-from roost.engine.ports import Adopted, StoreUnavailable
+from roost.engine.store_types import Adopted, StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.states import ACTIVE
 from roost.protocol.types import CancelTaskRequest, SubscribeToTaskRequest, TaskState

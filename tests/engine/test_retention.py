@@ -10,8 +10,8 @@ import pytest
 from roost import Agent
 from roost.engine import retention
 from roost.engine.ids import now_us
-from roost.engine.ports import Append, StoredUsage, StoreUnavailable
 from roost.engine.retention import RetentionPolicy, RetentionSweeper
+from roost.engine.store_types import Append, StoredUsage, StoreUnavailable
 from roost.protocol.entries import NO_CHAIN, link
 from roost.protocol.types import TaskState
 from roost.stores.memory import MemoryStore

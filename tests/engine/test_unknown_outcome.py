@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost import Agent
-from roost.engine.ports import Append, OutcomeUnknown, StaleFence
+from roost.engine.store_types import Append, OutcomeUnknown, StaleFence
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
 from roost.testing import CallFailed

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from roost.engine.ports import Append, NewTask, Scope, TaskHead
+from roost.engine.store_types import Append, NewTask, Scope, TaskHead
 from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits
 from roost.evidence.export import Source, export

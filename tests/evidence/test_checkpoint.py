@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from roost.engine.ports import Append, NewTask, Scope, TaskHead
+from roost.engine.store_types import Append, NewTask, Scope, TaskHead
 from roost.evidence import keys
 from roost.evidence.checkpoint import BadCheckpoint, make, read_statement, signer_of
 from roost.evidence.checkpoint_audit import audit

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.engine.ports import Append
+from roost.engine.store_types import Append
 from roost.evidence.checkpoint import Statement
 from roost.evidence.checkpoint_audit import Audit, audit
 from roost.identity.keys import EVIDENCE

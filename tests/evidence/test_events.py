@@ -13,7 +13,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.engine.ports import NewTask, Scope
+from roost.engine.store_types import NewTask, Scope
 from roost.evidence.adapter_fields import content_hash
 from roost.evidence.errors import EvidenceError
 from roost.evidence.events import EvidenceEvent, journal_events

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from roost.engine.delivery import PushRules
 from roost.engine.ids import new_id, now_us, timestamp
-from roost.engine.ports import Append, CursorMove, NewTask, Push, PushConfig, Scope, StoreUnavailable, TaskHead
 from roost.engine.push import Pusher
 from roost.engine.stats import Stats
+from roost.engine.store_types import Append, CursorMove, NewTask, Push, PushConfig, Scope, StoreUnavailable, TaskHead
 from roost.engine.webhook import Headers, Undeliverable, sealed
 from roost.identity.seal import Seal, new_key
 from roost.protocol import entries as kinds

@@ -10,8 +10,8 @@ import pytest
 
 from roost.engine import delivery, push, push_slots
 from roost.engine.delivery import PushRules
-from roost.engine.ports import PushConfig
 from roost.engine.push import Pusher
+from roost.engine.store_types import PushConfig
 from roost.engine.webhook import Undeliverable, delivery_id
 from roost.identity.seal import Seal, new_key
 from roost.protocol.codec import decoder

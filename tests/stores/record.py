@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx
 
-from roost.engine.ports import ListQuery, Scope
 from roost.engine.recovery import restore
+from roost.engine.store_types import ListQuery, Scope
 from roost.engine.views import task_bytes
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore

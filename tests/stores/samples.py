@@ -7,7 +7,7 @@ import time
 from hashlib import sha256
 from typing import Any
 
-from roost.engine.ports import (
+from roost.engine.store_types import (
     Append,
     CursorMove,
     DeadLetter,

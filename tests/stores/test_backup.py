@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tools.services import Postgres, drop_database, new_database
 
-from roost.engine.ports import Append, Store, UsageDelta
+from roost.engine.ports import Store
+from roost.engine.store_types import Append, UsageDelta
 from roost.protocol.entries import ARTIFACT, NO_CHAIN, Entry, link
 from roost.protocol.types import TaskState
 from roost.stores import postgres_backup

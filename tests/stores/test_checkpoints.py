@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from roost.engine.checkpoint_leaves import leaf_of, scope_digest
-from roost.engine.ports import PRUNED, Checkpoint, CheckpointBusy, Leaf, NewTask, Store
+from roost.engine.checkpoints import PRUNED, Checkpoint, CheckpointBusy, Leaf, leaf_of, scope_digest
+from roost.engine.ports import Store
+from roost.engine.store_types import NewTask
 
 from .conftest import Open
 from .samples import SCOPE, addition, creation, ended, entry

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from roost.engine.ports import (
+from roost.engine.ports import Store
+from roost.engine.stats import size_of
+from roost.engine.store_types import (
     COUNT_CAP,
     Adopted,
     Append,
@@ -21,7 +23,6 @@ from roost.engine.ports import (
     Scope,
     Snapshot,
     StaleFence,
-    Store,
     Stored,
     StoredUsage,
     Taken,
@@ -29,7 +30,6 @@ from roost.engine.ports import (
     Update,
     UsageDelta,
 )
-from roost.engine.stats import size_of
 from roost.protocol.entries import Entry
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import TaskState

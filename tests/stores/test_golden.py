@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from roost.engine.ports import Append, Entry, Scope, Snapshot
 from roost.engine.recovery import restore
+from roost.engine.store_types import Append, Scope, Snapshot
 from roost.engine.views import task_bytes
-from roost.protocol.entries import NO_CHAIN, STATUS, link
+from roost.protocol.entries import NO_CHAIN, STATUS, Entry, link
 from roost.protocol.fold import fold, new_task
 from roost.protocol.states import ACTIVE, TERMINAL
 from roost.protocol.types import TaskState

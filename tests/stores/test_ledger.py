@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.engine.ports import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
+from roost.engine.store_types import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_process import WriterProcess

@@ -13,7 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from roost.engine.ports import (
+from roost.engine.ports import Store
+from roost.engine.store_types import (
     Append,
     CursorMove,
     NewTask,
@@ -21,7 +22,6 @@ from roost.engine.ports import (
     Scope,
     Snapshot,
     StaleFence,
-    Store,
     Taken,
     TaskHead,
     Tombstone,

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tools.services import new_database
 from tools.services import postgres as postgres_service
 
-from roost.engine.ports import (
+from roost.engine.stats import size_of
+from roost.engine.store_types import (
     Append,
     NewTask,
     OutcomeUnknown,
@@ -28,7 +29,6 @@ from roost.engine.ports import (
     StoreUnavailable,
     Taken,
 )
-from roost.engine.stats import size_of
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores import postgres, postgres_identities, postgres_pool, postgres_schema

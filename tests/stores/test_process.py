@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.stores.sqlite import SQLiteStore, StoreInUse
 from roost.stores.sqlite_process import WriterProcess
 from tests.waiting import until

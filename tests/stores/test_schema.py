@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from roost.engine.ports import UsageDelta
 from roost.engine.stats import size_of
+from roost.engine.store_types import UsageDelta
 from roost.protocol.types import TaskState
 from roost.stores import sqlite_schema
 from roost.stores.sqlite import SQLiteStore, StoreBroken

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.engine.ports import Scope, StoreUnavailable
+from roost.engine.store_types import Scope, StoreUnavailable
 from roost.protocol.types import TaskState
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks

@@ -12,7 +12,7 @@ from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
 from roost.cli.output import json_line, note
 from roost.cli.settings import STORE, read_settings, with_settings
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.protocol.codec import encode
 from roost.settings import Settings
 from roost.settings_reading import without_password

@@ -13,7 +13,8 @@ from roost.cli.options import Json
 from roost.cli.output import json_line, note, one_line, table
 from roost.cli.settings import STORE, STORE_AND_KEYS, with_settings
 from roost.cli.store import with_store
-from roost.engine.ports import AdminStore, Checkpoint, CheckpointBusy
+from roost.engine.checkpoints import Checkpoint, CheckpointBusy
+from roost.engine.ports import AdminStore
 from roost.protocol.codec import encode
 from roost.settings import Settings
 

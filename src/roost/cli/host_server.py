@@ -19,7 +19,7 @@ from roost.agents.modules import LoadError
 from roost.cli import logs
 from roost.cli.banner import banner
 from roost.cli.errors import CommandFailed
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.fleet.loader import is_single_file, load
 from roost.host import Host, HostError
 from roost.server import workers

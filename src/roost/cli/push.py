@@ -14,7 +14,8 @@ from roost.cli.output import json_line, note, table
 from roost.cli.settings import STORE, with_settings
 from roost.cli.store import with_store
 from roost.engine.ids import timestamp
-from roost.engine.ports import AdminStore, Push
+from roost.engine.ports import AdminStore
+from roost.engine.store_types import Push
 from roost.engine.webhook import host_of, opened
 from roost.identity.seal import KeyFileError, Seal, WrongKey, load_key
 from roost.protocol.codec import encode

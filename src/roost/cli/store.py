@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from roost.cli.errors import CommandFailed
 from roost.cli.settings import read_settings
-from roost.engine.ports import AdminStore, StoreUnavailable
+from roost.engine.ports import AdminStore
+from roost.engine.store_types import StoreUnavailable
 from roost.identity.principal import principal_name, user_name
 from roost.settings import Settings
 from roost.stores.postgres_pool import DriverMissing

@@ -23,7 +23,7 @@ from roost.doors.openapi_components import JSON
 from roost.doors.openapi_doors import admin_route
 from roost.doors.paths import Endpoint, Table
 from roost.engine.ids import timestamp
-from roost.engine.ports import Stored
+from roost.engine.store_types import Stored
 from roost.identity.audit import AuditLog
 from roost.identity.keys import EVIDENCE, CannotRetire, NoSuchKey
 from roost.identity.principal import Principal

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from roost.doors.http import NOT_KEPT, Headers, RequestHead, Response, preferred_json
 from roost.engine.ids import new_id
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.identity.quotas import QuotaExceeded
 from roost.protocol.codec import encode
 from roost.protocol.errors import (

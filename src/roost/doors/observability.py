@@ -21,8 +21,8 @@ from roost.doors.openapi_components import JSON
 from roost.doors.openapi_doors import page
 from roost.doors.openapi_schemas import HealthResponse
 from roost.engine.engine import Engine
-from roost.engine.ports import StoreUnavailable
 from roost.engine.stats import BUCKETS
+from roost.engine.store_types import StoreUnavailable
 from roost.fleet.registry import Registry
 from roost.identity.scopes import ADMIN, METRICS
 from roost.protocol.codec import encode

@@ -15,7 +15,7 @@ from roost.doors.admission import OpenStream
 from roost.doors.errors import known
 from roost.doors.http import REPLAYED, ClientGone, Headers, Request, activated
 from roost.engine.live import LiveTask, StreamFrame
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.protocol.errors import A2AError, Unavailable
 
 log = logging.getLogger("roost.doors")

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from roost.engine.hosted import HostedAgent
-from roost.engine.ports import NewTask
 from roost.engine.run import Run
+from roost.engine.store_types import NewTask
 
 ContextKey = tuple[str, str, str]
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 
 from roost.engine.live import LiveTask
-from roost.engine.ports import Append, Journal, OutcomeUnknown, StoreUnavailable, Taken
+from roost.engine.ports import Journal
 from roost.engine.stats import Stats, size_of
+from roost.engine.store_types import Append, OutcomeUnknown, StoreUnavailable, Taken
 from roost.protocol.errors import Moved, Unavailable
 
 log = logging.getLogger("roost.engine")

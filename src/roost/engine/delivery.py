@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from roost.engine import push_payloads
 from roost.engine.ids import now_us
-from roost.engine.ports import DeadLetter, Store
+from roost.engine.ports import Store
 from roost.engine.push_cursors import Hook, PushCursors
 from roost.engine.push_payloads import PushPayload
 from roost.engine.push_slots import Slots
 from roost.engine.stats import Stats
+from roost.engine.store_types import DeadLetter
 from roost.engine.webhook import Sender, Undeliverable, Webhook, opened
 from roost.identity.seal import Seal, WrongKey
 from roost.protocol.states import SETTLED

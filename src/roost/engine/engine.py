@@ -18,7 +18,7 @@ from roost.engine.ids import now_us
 from roost.engine.intake import Repeated, accept
 from roost.engine.leases import Lease
 from roost.engine.live import LiveTask
-from roost.engine.ports import NewTask, Scope, Store, Stored, Wakes
+from roost.engine.ports import Store, Wakes
 from roost.engine.push import Pusher
 from roost.engine.remote_tasks import RemoteTasks
 from roost.engine.responses import ResultWaiter, SendResult, StreamWaiter, TaskStream
@@ -26,6 +26,7 @@ from roost.engine.retention import RetentionPolicy, RetentionSweeper
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
+from roost.engine.store_types import NewTask, Scope, Stored
 from roost.engine.tenancy import OFF, confined
 from roost.engine.views import split, task_bytes, trim_task, view
 from roost.engine.wake_throttle import WakeThrottle

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from roost.engine import recovery
 from roost.engine.follower import SEND_ENDS
-from roost.engine.ports import Reservation, Reserved, Scope
 from roost.engine.responses import SendResult, TaskStream
+from roost.engine.store_types import Reservation, Reserved, Scope
 from roost.engine.views import splice, split, task_bytes
 from roost.protocol import entries as kinds
 from roost.protocol.canonical import NotCanonical, encode_sorted, is_surely_canonical, jcs

@@ -15,8 +15,8 @@ from roost.engine.idempotency import EXTENSION, check, reservation
 from roost.engine.ids import new_id, now_us
 from roost.engine.live import LiveTask
 from roost.engine.media_types import check_input
-from roost.engine.ports import NewTask, PushConfig, Reservation, Reserved, Scope, StoreUnavailable, Taken
 from roost.engine.run import Run
+from roost.engine.store_types import NewTask, PushConfig, Reservation, Reserved, Scope, StoreUnavailable, Taken
 from roost.identity.principal import Principal
 from roost.identity.quotas import QuotaExceeded, QuotaSlot
 from roost.protocol.codec import encode

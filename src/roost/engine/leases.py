@@ -12,7 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 
 if TYPE_CHECKING:
     from roost.engine.engine import Engine

@@ -7,7 +7,7 @@ import binascii
 from typing import TYPE_CHECKING, NamedTuple
 
 from roost.engine.ids import timestamp
-from roost.engine.ports import ListQuery, Scope, Stored
+from roost.engine.store_types import ListQuery, Scope, Stored
 from roost.engine.views import trim_body
 from roost.protocol.codec import encode
 from roost.protocol.errors import InvalidParams, TaskNotFound

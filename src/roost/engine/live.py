@@ -11,7 +11,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from roost.engine.ids import timestamp
-from roost.engine.ports import Append, NewTask, Position, PushConfig, Reservation, Snapshot, Stored, TaskHead, Update
+from roost.engine.store_types import (
+    Append,
+    NewTask,
+    Position,
+    PushConfig,
+    Reservation,
+    Snapshot,
+    Stored,
+    TaskHead,
+    Update,
+)
 from roost.engine.tenancy import KEY as TENANT
 from roost.engine.turn import OUTPUT
 from roost.engine.views import splice, split

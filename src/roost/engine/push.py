@@ -19,9 +19,10 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 from roost.engine.delivery import Delivery, PushRules, jittered
-from roost.engine.ports import Position, Push, PushConfig, Store, StoreUnavailable
+from roost.engine.ports import Store
 from roost.engine.push_cursors import Hook, PushCursors
 from roost.engine.stats import Stats
+from roost.engine.store_types import Position, Push, PushConfig, StoreUnavailable
 from roost.engine.webhook import Sender
 from roost.identity.seal import Seal
 

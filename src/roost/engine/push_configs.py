@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from roost.engine.ids import new_id
-from roost.engine.ports import Push, PushConfig
+from roost.engine.store_types import Push, PushConfig
 from roost.engine.webhook import Undeliverable, check_config, opened, sealed
 from roost.identity.principal import Principal
 from roost.identity.seal import WrongKey

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig, PushConfigs, StoreUnavailable
+from roost.engine.ports import PushConfigs
+from roost.engine.store_types import CursorMove, DeadLetter, Push, PushConfig, StoreUnavailable
 
 log = logging.getLogger("roost.push")
 

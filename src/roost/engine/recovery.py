@@ -13,9 +13,10 @@ from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.hosted import HostedAgent
 from roost.engine.ids import now_us
 from roost.engine.live import LiveTask
-from roost.engine.ports import Adopted, Journal, StoreUnavailable
+from roost.engine.ports import Journal
 from roost.engine.responses import SendResult, TaskStream
 from roost.engine.run import Run
+from roost.engine.store_types import Adopted, StoreUnavailable
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder

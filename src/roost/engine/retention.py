@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from roost.engine.ports import StoreUnavailable, UsageDelta
+from roost.engine.store_types import StoreUnavailable, UsageDelta
 
 if TYPE_CHECKING:
     from roost.engine.engine import Engine

@@ -13,8 +13,8 @@ from roost.engine.agent_queue import AgentQueue
 from roost.engine.hosted import HostedAgent
 from roost.engine.ids import new_id, now_us
 from roost.engine.live import IllegalTransition, LiveTask
-from roost.engine.ports import StoreUnavailable
 from roost.engine.run import Run
+from roost.engine.store_types import StoreUnavailable
 from roost.engine.turn import Unwind
 from roost.identity.principal import WHOLE_TENANT
 from roost.identity.quotas import QuotaSlot

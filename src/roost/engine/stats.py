@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from roost.engine.ports import Append, Scope, StoredUsage, UsageDelta
+from roost.engine.store_types import Append, Scope, StoredUsage, UsageDelta
 
 encode = msgspec.msgpack.Encoder().encode
 

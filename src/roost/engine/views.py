@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from roost.engine.ports import Snapshot
+from roost.engine.store_types import Snapshot
 from roost.protocol.codec import decoder, encode
 from roost.protocol.types import Task
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from roost._version import VERSION
-from roost.engine.ports import PushConfig
+from roost.engine.store_types import PushConfig
 from roost.identity.seal import Seal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import InvalidParams

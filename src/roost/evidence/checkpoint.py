@@ -17,8 +17,9 @@ from hashlib import sha256
 from msgspec import Struct
 from msgspec.structs import replace
 
+from roost.engine.checkpoints import Checkpoint, CheckpointBusy, Checkpoints, Leaf
 from roost.engine.ids import timestamp
-from roost.engine.ports import Checkpoint, CheckpointBusy, Checkpoints, Leaf, StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 from roost.evidence.json_input import MAX_EXACT
 from roost.evidence.keys import CHECKPOINT, check, is_signature, signature
 from roost.evidence.merkle import MerkleTree

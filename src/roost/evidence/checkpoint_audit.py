@@ -13,9 +13,10 @@ from itertools import groupby, pairwise
 import msgspec
 from msgspec import Struct
 
-from roost.engine.checkpoint_leaves import scope_digest
+from roost.engine.checkpoints import PRUNED, Checkpoint, Leaf, scope_digest
 from roost.engine.ids import timestamp
-from roost.engine.ports import PRUNED, AdminStore, Checkpoint, Leaf, Scope, Tombstone
+from roost.engine.ports import AdminStore
+from roost.engine.store_types import Scope, Tombstone
 from roost.evidence.checkpoint import BadCheckpoint, Statement, leaf_line, leaves_in, read_statement, signer_of
 from roost.evidence.faults import CHANGED, OUT_OF_ORDER, BundleFault, Faults
 from roost.evidence.json_input import MAX_EXACT

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from roost._version import VERSION
-from roost.engine.ports import NewTask
+from roost.engine.store_types import NewTask
 from roost.evidence.claims import NO_DISCOVERY, NO_HANDOFF, NO_SIGNATURE, Claims, handoff, reference
 from roost.evidence.errors import measurement
 from roost.evidence.json_input import large_numbers_as_text

@@ -11,8 +11,9 @@ from typing import IO, NamedTuple
 from msgspec import json, to_builtins
 
 from roost._version import VERSION
-from roost.engine.checkpoint_leaves import scope_digest
-from roost.engine.ports import AdminStore, NewTask, Tombstone
+from roost.engine.checkpoints import scope_digest
+from roost.engine.ports import AdminStore
+from roost.engine.store_types import NewTask, Tombstone
 from roost.evidence import bundle
 from roost.evidence.bundle import BundleLimits, Counts, Manifest, Producer, Roots
 from roost.evidence.errors import EvidenceError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from roost.engine.ports import AdminStore, Leaf
+from roost.engine.checkpoints import Leaf
+from roost.engine.ports import AdminStore
 from roost.evidence.checkpoint import leaf_line, leaves_in, leaves_of
 from roost.evidence.merkle import MerkleTree
 from roost.protocol.canonical import jcs

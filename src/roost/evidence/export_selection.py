@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Container
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from roost.engine.ports import AdminStore, Checkpoint, NewTask, Scope, Tombstone
+from roost.engine.checkpoints import Checkpoint
+from roost.engine.ports import AdminStore
+from roost.engine.store_types import NewTask, Scope, Tombstone
 from roost.evidence.checkpoint import BadCheckpoint, leaves_of, read_statement
 from roost.evidence.events import rfc3339
 from roost.identity.tokens import seconds

@@ -11,8 +11,8 @@ from typing import IO, Any
 import msgspec
 from msgspec import Struct
 
-from roost.engine.checkpoint_leaves import scope_digest
-from roost.engine.ports import Scope
+from roost.engine.checkpoints import scope_digest
+from roost.engine.store_types import Scope
 from roost.evidence import bundle, keys
 from roost.evidence.bundle import BundleLimits, BundleMember, Counts, Manifest
 from roost.evidence.checkpoint import BadCheckpoint, Statement

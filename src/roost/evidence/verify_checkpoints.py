@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engine.ports import Leaf
+from roost.engine.checkpoints import Leaf
 from roost.evidence.checkpoint import BadCheckpoint, Statement, leaf_line, read_statement, signer_of
 from roost.evidence.merkle import root_from_path
 from roost.evidence.verify_events import ProvenHead

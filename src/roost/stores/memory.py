@@ -6,7 +6,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from roost.engine.ports import (
+from roost.engine.stats import size_of, summed
+from roost.engine.store_types import (
     COUNT_CAP,
     Adopted,
     Append,
@@ -31,7 +32,6 @@ from roost.engine.ports import (
     Update,
     UsageDelta,
 )
-from roost.engine.stats import size_of, summed
 from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
 from roost.protocol.states import ACTIVE, TERMINAL

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 
-from roost.engine.checkpoint_leaves import is_due, leaf_of, leaf_of_tombstone
-from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Seal, Segment, Tombstone
+from roost.engine.checkpoints import Checkpoint, CheckpointBusy, Leaf, Seal, Segment, is_due, leaf_of, leaf_of_tombstone
+from roost.engine.store_types import NewTask, Tombstone
 from roost.protocol.entries import Entry
 
 ALL = 2**62

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from roost.engine.ports import Append, OutcomeUnknown, Refusal, Scope, StoreUnavailable
+from roost.engine.store_types import Append, OutcomeUnknown, Refusal, Scope, StoreUnavailable
 from roost.stores.postgres_accounts import PostgresAccounts
 from roost.stores.postgres_checkpoints import PostgresCheckpoints
 from roost.stores.postgres_commit import COMMIT, arguments, digest, refusals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.engine.ports import Party, StoredUsage, UsageDelta
+from roost.engine.store_types import Party, StoredUsage, UsageDelta
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import from_text, to_text
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from roost.engine.checkpoint_leaves import is_due, leaf_of, leaf_of_tombstone
-from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Seal, Segment, Tombstone
+from roost.engine.checkpoints import Checkpoint, CheckpointBusy, Leaf, Seal, Segment, is_due, leaf_of, leaf_of_tombstone
+from roost.engine.store_types import NewTask, Scope, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text

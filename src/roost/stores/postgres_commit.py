@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from roost.engine.ports import Append, Refusal, Reserved, Scope, StaleFence, Taken, TaskHead
+from roost.engine.store_types import Append, Refusal, Reserved, Scope, StaleFence, Taken, TaskHead
 from roost.stores.postgres_rows import encode_segment, from_text, to_text
 from roost.stores.sqlite_schema import CODE_OF, place_of
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from roost.engine.ports import StoreUnavailable
+from roost.engine.store_types import StoreUnavailable
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig
+from roost.engine.store_types import CursorMove, DeadLetter, Push, PushConfig
 from roost.stores.postgres_leases import gone
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import PUSH, from_text, push_of, to_text

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engine.ports import COUNT_CAP, ListQuery, Position, Stored, TaskPage, Update
+from roost.engine.store_types import COUNT_CAP, ListQuery, Position, Stored, TaskPage, Update
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores.postgres_commit import digest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.engine.ports import Reserved, Scope, Tombstone, UsageDelta
 from roost.engine.stats import summed
+from roost.engine.store_types import Reserved, Scope, Tombstone, UsageDelta
 from roost.stores.postgres_accounts import ADD_TO_KEPT, SIZE
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text

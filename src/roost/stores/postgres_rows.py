@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from roost.engine.ports import NewTask, Push, PushConfig, Scope, Snapshot, Stored, TaskHead
+from roost.engine.store_types import NewTask, Push, PushConfig, Scope, Snapshot, Stored, TaskHead
 from roost.protocol.entries import Entry
 from roost.stores.sqlite_schema import STATE_OF
 

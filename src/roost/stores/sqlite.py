@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from roost.engine.checkpoint_leaves import is_due
-from roost.engine.ports import Append, Checkpoint, Leaf, Refusal, Reserved, Seal, UsageDelta
+from roost.engine.checkpoints import Checkpoint, Leaf, Seal, is_due
 from roost.engine.stats import summed
+from roost.engine.store_types import Append, Refusal, Reserved, UsageDelta
 from roost.stores import sqlite_checkpoints as checkpoints
 from roost.stores import sqlite_identities as identities
 from roost.stores import sqlite_pushes as pushes

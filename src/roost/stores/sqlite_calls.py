@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from roost.engine.ports import Append, StoreUnavailable
+from roost.engine.store_types import Append, StoreUnavailable
 from roost.stores.sqlite_writer import SQLiteWriter, connect, reason
 
 P = ParamSpec("P")

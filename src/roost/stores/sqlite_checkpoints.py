@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.engine.checkpoint_leaves import leaf_of, leaf_of_tombstone
-from roost.engine.ports import Checkpoint, CheckpointBusy, Leaf, NewTask, Scope, Segment, Tombstone
+from roost.engine.checkpoints import Checkpoint, CheckpointBusy, Leaf, Segment, leaf_of, leaf_of_tombstone
+from roost.engine.store_types import NewTask, Scope, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores.sqlite_schema import STATE_OF
 from roost.stores.sqlite_tasks import decode_segment

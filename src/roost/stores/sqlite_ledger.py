@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from roost.engine.ports import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
+from roost.engine.store_types import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
 from roost.identity.ports import now_ms
 from roost.stores import sqlite_reservations as reservations
 from roost.stores.sqlite_calls import Readers, Writer

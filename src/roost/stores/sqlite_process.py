@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, cast, get_type_hints
 import msgspec
 from msgspec import Raw, Struct
 
-from roost.engine.ports import Append, OutcomeUnknown, StoreUnavailable
+from roost.engine.store_types import Append, OutcomeUnknown, StoreUnavailable
 from roost.stores import (
     sqlite_checkpoints,
     sqlite_identities,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engine.ports import CursorMove, DeadLetter, Push, PushConfig
+from roost.engine.store_types import CursorMove, DeadLetter, Push, PushConfig
 from roost.identity.ports import now_ms
 from roost.stores.sqlite_tasks import marks
 

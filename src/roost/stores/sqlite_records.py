@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from roost.engine.ports import Party, Scope, StoredUsage, Tombstone, UsageDelta
+from roost.engine.store_types import Party, Scope, StoredUsage, Tombstone, UsageDelta
 from roost.identity.ports import now_ms
 from roost.protocol.entries import NO_CHAIN
 from roost.stores.sqlite_schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED

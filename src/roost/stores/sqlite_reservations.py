@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from roost.engine.ports import Reserved
+from roost.engine.store_types import Reserved
 from roost.identity.ports import now_ms
 from roost.stores.sqlite_tasks import marks
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from roost.engine.ports import (
+from roost.engine.store_types import (
     COUNT_CAP,
     Adopted,
     ListQuery,

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from roost.engine.ports import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
+from roost.engine.store_types import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
 from roost.identity.ports import now_ms
 from roost.stores.sqlite_schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 

@@ -9,7 +9,7 @@ from roost.doors.access import Access, AccessRules
 from roost.egress import Egress
 from roost.engine.engine import Engine
 from roost.engine.hosted import Profile
-from roost.engine.ports import Party
+from roost.engine.store_types import Party
 from roost.engine.tenancy import ENFORCED
 from roost.identity import quotas
 from roost.identity.audit import AuditLog

@@ -15,8 +15,8 @@ from roost.doors.openai.turn import OURS, ChatTurn, NamedAnswer, beside
 from roost.doors.openai.turn_reader import TurnReader, task_of_reply
 from roost.engine import idempotency, tenancy
 from roost.engine.ids import new_id
-from roost.engine.ports import Scope
 from roost.engine.responses import TaskStream
+from roost.engine.store_types import Scope
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
