@@ -21,17 +21,20 @@ from roost.doors.http import Receive, Scope, Send
 from roost.doors.observability import Observability
 from roost.egress import Egress
 from roost.engine.engine import Engine
-from roost.engine.idempotency import IdempotencyRules
+from roost.engine.extension import Extension
 from roost.engine.ids import new_id
+from roost.engine.intake import MessageLimits
 from roost.engine.ports import Store, Wakes
 from roost.engine.retention import RetentionPolicy
 from roost.evidence.checkpoint import Checkpointer
 from roost.fleet.cards import Terms
 from roost.fleet.registry import Registry
+from roost.identity.seal import Seal
 from roost.protocol.canonical import NotCanonical
 from roost.settings import Settings
 from roost.wiring.doors import open_doors
-from roost.wiring.egress import open_egress, open_pusher
+from roost.wiring.egress import open_egress, open_push
+from roost.wiring.extensions import open_extensions
 from roost.wiring.grpc import GrpcSetupError, open_grpc, place_on_cards, start_grpc
 from roost.wiring.identity import IdentityError, IdentityServices, open_meter, security_headers
 from roost.wiring.store import StoreSetupError, open_seal, open_store, open_wakes
@@ -59,11 +62,13 @@ class Host:
         hosts: Sequence[str] = (),
         place: str = "",
         more_doors: Callable[[Context], Sequence[Door]] = lambda context: (),
+        more_extensions: Sequence[Extension] = (),
     ) -> None:
         """Prepare a host.
 
         hosts: the addresses that the server listens on, where they are known; place: the URL of one of them.
         more_doors: makes further doors, which are asked before the others.
+        more_extensions: further extensions of A2A, which see a message after the others.
         """
         self.settings = settings
         self.hosts = [*hosts, *([settings.grpc_address()[0]] if settings.grpc else [])]
@@ -78,6 +83,7 @@ class Host:
         self.given_store = store
         self.given_wakes = wakes
         self.more_doors = more_doors
+        self.more_extensions = more_extensions
         self.engine: Engine | None = None
         self.identity: IdentityServices | None = None
         self.checkpointer: Checkpointer | None = None
@@ -105,13 +111,14 @@ class Host:
     async def _start(self, store: Store) -> None:
         settings = self.settings
         await store.open()
-        engine = self._open_engine(store)
-        identity = IdentityServices(settings, engine, open_seal(settings, store), self.hosts)
+        seal = open_seal(settings, store)
+        engine = self._open_engine(store, seal)
+        identity = IdentityServices(settings, store, engine, seal, self.hosts)
         try:
             await identity.start()
             self.agents.require(identity.check_schemes)
             self.grpc = open_grpc(settings, identity.access)
-            cards = self._open_cards(identity)
+            cards = self._open_cards(engine, identity)
             self.agents.require(cards.check)
         except BaseException:
             await identity.close()
@@ -138,38 +145,38 @@ class Host:
         if self.grpc is not None:
             await start_grpc(self.grpc, settings, context, guard, counts, observability)
 
-    def _open_engine(self, store: Store) -> Engine:
+    def _open_engine(self, store: Store, seal: Seal) -> Engine:
         settings = self.settings
         worker = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-12:]}"
-        engine = Engine(
-            store,
-            worker,
-            self.given_wakes or open_wakes(settings, store),
-            IdempotencyRules(settings.idempotency, settings.idempotency_ttl_s, settings.idempotency_max),
-            RetentionPolicy(settings.retention_days, settings.retention_tasks, settings.min_free_mb << 20),
-            open_meter(settings),
-        )
-        engine.tenancy = settings.multi_tenant
-        engine.max_parts, engine.max_metadata = settings.max_parts, settings.max_metadata
-        for agent in self.agents:
-            hosted = self.agents.get(agent)
-            assert hosted is not None
-            engine.add(hosted)
         try:
             self.egress = open_egress(settings)
         except ValueError as error:
             raise HostError(f"push_allow_hosts or push_allow_cidrs: {error}") from error
-        seal = open_seal(settings, store)
-        engine.pusher = open_pusher(settings, engine, self.egress, seal) if settings.push else None
-        return engine
+        return Engine(
+            store,
+            self.agents,
+            worker,
+            wakes=self.given_wakes or open_wakes(settings, store),
+            extensions=open_extensions(settings, self.more_extensions),
+            meter=open_meter(settings),
+            retention=RetentionPolicy(
+                days=settings.retention_days,
+                tasks=settings.retention_tasks,
+                min_free=settings.min_free_mb << 20,
+                unserved_days=settings.unserved_days,
+                reservations=settings.idempotency_max,
+            ),
+            limits=MessageLimits(settings.max_parts, settings.max_metadata),
+            push=open_push(settings, self.egress, seal),
+        )
 
-    def _open_cards(self, identity: IdentityServices) -> Cards:
+    def _open_cards(self, engine: Engine, identity: IdentityServices) -> Cards:
         settings = self.settings
         openid = f"{settings.jwt_issuer.rstrip('/')}/.well-known/openid-configuration"
         terms = Terms(
             description=settings.security_description,
             openid_url=openid if settings.jwt_issuer and not settings.jwt_jwks else "",
-            tenants=settings.multi_tenant,
+            extensions=engine.extensions,
             push=settings.push,
             a2a_03=settings.a2a_03,
             grpc=place_on_cards(settings, self.grpc),

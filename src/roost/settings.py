@@ -224,6 +224,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         Alias("AIWG_IDEMPOTENCY_MAX_ENTRIES"),
     ] = 100_000
     retention_days: Annotated[NumberOrOff, "Days for which a task is kept after it ends; 0 keeps all."] = 30.0
+    unserved_days: Annotated[
+        NumberOrOff,
+        "Days after which unfinished tasks of an agent that no host serves any more are FAILED; 0 keeps them.",
+    ] = 7.0
     retention_tasks: Annotated[CountOrOff, "The most ended tasks of an agent, the newest are kept; 0 keeps all."] = 0
     min_free_mb: Annotated[
         CountOrOff,

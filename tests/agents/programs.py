@@ -169,8 +169,8 @@ async def abandon(engine: Engine) -> None:
     """As a crash leaves it: nothing more is run, written or closed."""
     engine.runner.closing = True
     runs = [run for _, run in engine.runner.runs.values()]
-    tasks = [*engine.committer.workers, engine.recovering, *(run.task for run in runs)]
-    for live in engine.lives.values():
+    tasks = [*engine.committer.workers, engine.recovery.task, *(run.task for run in runs)]
+    for live in engine.lives.by_id.values():
         live.refused(Unavailable("the host is dead"))  # wakes the threads that wait for a commit
     for task in tasks:
         if task is not None:

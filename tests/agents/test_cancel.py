@@ -113,7 +113,7 @@ async def test_a_stream_of_a_canceled_task_ends_with_canceled():
     async with serving(agent) as (host, engine):
         streaming = asyncio.create_task(host.stream("go"))
         await began.wait()
-        (task_id,) = engine.lives
+        (task_id,) = engine.lives.by_id
         await host.cancel(task_id)
         events = await asyncio.wait_for(streaming, PATIENCE_S)
     assert events[-1].status_update.status.state is TaskState.CANCELED
@@ -159,7 +159,7 @@ async def test_a_queued_task_is_canceled_and_never_called(direct, monkeypatch):
         ]
         await until(lambda: len(engine.runner.runs) == 3)
         for task_id in [task_id for task_id in engine.runner.runs if task_id != first.id]:
-            await until(lambda task_id=task_id: not engine.lives[task_id].hidden or not direct)
+            await until(lambda task_id=task_id: not engine.lives.by_id[task_id].hidden or not direct)
             assert (await host.cancel(task_id)).status.state is TaskState.CANCELED
         assert [(await sent).status.state for sent in rest] == [TaskState.CANCELED] * 2
         release.set()
@@ -282,7 +282,7 @@ async def test_an_agent_that_ignores_cancel_is_canceled_regardless_and_not_heard
         assert seen == ["ignored", "ended"]
         assert await host.get(task) == canceled
         assert await ends(host, task) == [TaskState.CANCELED]
-        assert not engine.lives
+        assert not engine.lives.by_id
     assert "it is canceled regardless" in caplog.text
 
 

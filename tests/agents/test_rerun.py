@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from roost import Agent, Artifact, Part
 from roost.engine.engine import Engine
 from roost.engine.recovery import MAX_ATTEMPTS
+from roost.fleet.registry import Registry
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.entries import ARTIFACT, ATTEMPT
@@ -132,8 +133,7 @@ async def _crashing(program: Program, kind: str, join_ms: float, deaths: list[in
     store, answered = MortalStore(), 0
     for worker, commits in enumerate([*deaths, None]):
         store.live_for(commits)
-        engine = Engine(store, f"worker {worker}")
-        engine.add(program.agent(kind, join_ms).hosted())
+        engine = Engine(store, Registry([program.agent(kind, join_ms).hosted()]), f"worker {worker}")
         await engine.start()
         calls: list[asyncio.Task[object]] = []
 
@@ -211,8 +211,7 @@ async def test_a_step_whose_record_died_with_the_host_runs_again_with_the_same_k
     agent = Agent("paying")
     agent.on_message(of_kind(kind, async_generator, coroutine, generator, function))
     for worker in ("first", "second"):
-        engine = Engine(store, worker)
-        engine.add(agent.hosted())
+        engine = Engine(store, Registry([agent.hosted()]), worker)
         await engine.start()
         if worker == "first":
             await engine.send(LOCAL, "paying", request("go", wait=False))

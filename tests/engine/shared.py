@@ -11,6 +11,7 @@ import httpx
 
 from roost.agents.agent import Hostable
 from roost.engine.engine import Engine
+from roost.engine.live import Phase
 from roost.engine.store_types import Adopted, Append, Push, Refusal, StoreUnavailable
 from roost.host import Host
 from roost.protocol.states import ACTIVE
@@ -126,9 +127,9 @@ class Replica:
     def die(self) -> None:
         """As kill -9 does, as far as others can tell: it writes nothing any more, and its lease runs out."""
         engine = self.engine
-        engine.accepting = False
+        engine.draining.set()
         engine.committer.dirty.clear()
-        for worker in [*engine.committer.workers, *engine.remote_tasks.tasks, engine.recovering, engine.lease.task]:
+        for worker in [*engine.committer.workers, *engine.remote_tasks.tasks, engine.recovery.task, engine.lease.task]:
             if worker is not None:
                 worker.cancel()
         if engine.lease.watchdog is not None:
@@ -136,9 +137,9 @@ class Replica:
         for _, run in engine.runner.runs.values():
             run.close()
             run.stop()
-        for live in engine.lives.values():
-            live.lost = True
-        engine.store.leases.pop(engine.worker, None)  # type: ignore[attr-defined]
+        for live in engine.lives.by_id.values():
+            live.phase = Phase.LOST
+        engine.store.leases.pop(engine.worker.name, None)  # type: ignore[attr-defined]
 
 
 @asynccontextmanager

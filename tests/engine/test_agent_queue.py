@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from roost import Agent
 from roost.engine.agent_queue import AgentQueue
 from roost.engine.store_types import NewTask, Scope
+from roost.protocol.errors import TooManyRequests
 
 
 class FakeRun:
     """As much of a Run as a queue looks at."""
+
+    hosted: Any = None
+    """The agent that the run was accepted with: that of its queue."""
 
     def __init__(self, name: str, context: str, owner: str = "owner") -> None:
         self.name = name
@@ -33,7 +37,16 @@ def queue_for(started: list[Any], **options: Any) -> AgentQueue:
 
 def submitted(queue: AgentQueue, *runs: FakeRun) -> None:
     for run in runs:
+        run.hosted = queue.hosted
         queue.submit(run)
+
+
+def reserve(queue: AgentQueue, run: FakeRun) -> bool | None:
+    """Whether the message will have to wait; None if it is refused."""
+    try:
+        return queue.reserve(run.live.new)
+    except TooManyRequests:
+        return None
 
 
 def test_places_are_given_in_the_order_of_acceptance():
@@ -98,34 +111,34 @@ def test_a_message_is_refused_only_if_it_has_to_wait_and_too_many_wait(longest):
     started: list[Any] = []
     queue = queue_for(started, concurrency=2, queue=longest)
     runs = [FakeRun(f"run {number}", f"context {number}") for number in range(10)]
-    places = [queue.reserve(run.live.new) for run in runs]
+    places = [reserve(queue, run) for run in runs]
     assert places == [False] * 2 + [True] * longest + [None] * (8 - longest)
     for run, waits in zip(runs, places, strict=True):
         if waits is not None:
             queue.unreserve(waits)
-            queue.submit(run)
-    assert queue.reserve(runs[9].live.new) is None, "those who were taken are all still there"
+            submitted(queue, run)
+    assert reserve(queue, runs[9]) is None, "those who were taken are all still there"
     queue.ended(runs[0])
-    assert queue.reserve(runs[9].live.new) is not None
+    assert reserve(queue, runs[9]) is not None
 
 
 def test_a_place_that_was_reserved_and_not_taken_is_free_again():
     queue = queue_for([], concurrency=1, queue=0)
     run = FakeRun("run", "context")
     for _ in range(3):
-        assert queue.reserve(run.live.new) is False
-        assert queue.reserve(run.live.new) is None
+        assert reserve(queue, run) is False
+        assert reserve(queue, run) is None
         queue.unreserve(False)
 
 
 def test_a_message_to_a_busy_context_has_to_wait_though_there_is_room():
     queue = queue_for([], concurrency=10, queue=1)
     first, second, third = (FakeRun(name, "one") for name in "abc")
-    assert queue.reserve(first.live.new) is False
+    assert reserve(queue, first) is False
     queue.unreserve(False)
-    queue.submit(first)
-    assert queue.reserve(second.live.new) is True
-    assert queue.reserve(third.live.new) is None
+    submitted(queue, first)
+    assert reserve(queue, second) is True
+    assert reserve(queue, third) is None
 
 
 actions = st.lists(st.tuples(st.sampled_from(["submit", "end", "withdraw"]), st.integers(0, 7)), max_size=60)
@@ -141,7 +154,7 @@ def test_whatever_happens_nobody_is_forgotten_overtaken_or_let_in_too_many(what,
         running = [run for run in alive if run in queue.running]
         if action == "submit":
             alive.append(FakeRun(f"{number}", f"context {choice % 3}"))
-            queue.submit(alive[-1])
+            submitted(queue, alive[-1])
         elif action == "end" and running:
             run = running[choice % len(running)]
             alive.remove(run)

@@ -53,13 +53,13 @@ async def test_nobody_sees_what_is_not_committed():
         await others_go_on(host)
         assert not following.done(), "a follower was given what is not on disk"
         assert not reading.done(), "a reader waits for the commit"
-        assert engine.lives[task.id].shown_seq == store.rows[task.id].entries[-1].seq
+        assert engine.lives.by_id[task.id].shown_seq == store.rows[task.id].entries[-1].seq
         store.commits.set()
         assert text_of(await reading).startswith("shown hidden ")
         assert b"hidden" in (await following)[0].data
         steered.words.put_nowait(None)
         assert text_of(await until_state(host, task, TaskState.COMPLETED)) == "shown hidden later"
-        engine.release(stream.follower)
+        stream.release()
 
 
 async def test_a_send_returns_only_after_the_end_is_committed():
@@ -113,7 +113,7 @@ async def test_a_new_task_that_cannot_be_committed_is_refused_as_unavailable_and
         with pytest.raises(CallFailed) as refusal:
             await host.send("go")
         assert (refusal.value.status, refusal.value.reason) == (503, "UNAVAILABLE")
-        assert (store.rows, engine.lives, engine.runner.runs) == ({}, {}, {})
+        assert (store.rows, engine.lives.by_id, engine.runner.runs) == ({}, {}, {})
         store.failing = False
         assert text_of(await send(host, "go")) == "said"
 
@@ -188,10 +188,10 @@ async def test_a_stale_writer_is_refused_alone_and_its_readers_are_told_to_try_a
         assert (await other).task is not None, "the rest is not harmed"
         while await stream.follower.batch() is not None:
             continue
-        engine.release(stream.follower)
+        stream.release()
         steered.words.put_nowait("later")
         await until(lambda: task.id not in engine.runner.runs)
-        assert task.id not in engine.lives
+        assert task.id not in engine.lives.by_id
         assert len(store.rows[task.id].entries) == before, "nothing of a stale writer is on record"
         assert text_of(await host.get(task)) == "", "the next look is at the journal"
     assert "has another writer now" in caplog.text
@@ -209,7 +209,7 @@ async def test_all_who_wait_for_a_stale_writer_are_told():
         with pytest.raises(CallFailed, match="TASK_MOVED"):
             await asyncio.wait_for(sending, PATIENCE_S)
         steered.words.put_nowait("later")
-        await until(lambda: not engine.lives)
+        await until(lambda: not engine.lives.by_id)
 
 
 async def test_closing_commits_what_is_written():

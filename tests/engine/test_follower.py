@@ -8,8 +8,8 @@ import pytest
 
 from roost import Agent
 from roost.engine.engine import Engine
-from roost.engine.live import StreamFrame
 from roost.engine.responses import TaskStream
+from roost.engine.ring import StreamFrame
 from roost.engine.store_types import StoreUnavailable
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
@@ -61,7 +61,7 @@ async def read_all(engine: Engine, stream: TaskStream) -> list[StreamFrame]:
         while (batch := await asyncio.wait_for(stream.follower.batch(), PATIENCE_S)) is not None:
             frames += batch
     finally:
-        engine.release(stream.follower)
+        stream.release()
     return frames
 
 
@@ -83,7 +83,7 @@ async def test_a_follower_that_fell_out_of_the_ring_reads_on_from_the_store(monk
         await until_state(host, task, TaskState.WORKING)
         slow, fast = await subscribe(engine, task.id), await subscribe(engine, task.id)
         reading = asyncio.create_task(read_all(engine, fast))
-        live = engine.lives[task.id]
+        live = engine.lives.by_id[task.id]
         for size in (5, 40, 300, 1000):
             bursts.wanted.put_nowait(size)
             await until(lambda: bursts.said and live.shown_seq >= bursts.said)
@@ -225,7 +225,7 @@ async def test_when_the_host_stops_streams_end_after_what_is_committed_and_can_b
         await until_state(host, task, TaskState.WORKING)
         stream = await subscribe(engine, task.id)
         bursts.wanted.put_nowait(5)
-        await until(lambda: engine.lives[task.id].shown_seq == 7)
+        await until(lambda: engine.lives.by_id[task.id].shown_seq == 7)
         reading = asyncio.create_task(read_all(engine, stream))
         await asyncio.sleep(0)
         engine.drain()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from roost import Agent
-from roost.engine.idempotency import EXTENSION, IdempotencyRules, fingerprint, key, reservation
+from roost.engine.extension import Incoming
 from roost.engine.store_types import Scope
+from roost.extensions.idempotency import URI, Idempotency, fingerprint, key
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decode, encode
 from roost.protocol.errors import IdempotencyKeyReused, MessageIdMalformed, TooManyRequests
@@ -140,7 +141,7 @@ async def test_a_stream_again_is_the_whole_stream_again():
             frames = []
             while (batch := await stream.follower.batch()) is not None:
                 frames += [(frame.seq, frame.data) for frame in batch]
-            engine.release(stream.follower)
+            stream.release()
             return stream.opening.task, stream.position, frames, stream.opening.replayed
 
         first = await streamed(a.engine)
@@ -220,13 +221,19 @@ async def test_another_owner_another_agent_another_message():
     assert key(Scope("a", "bc", "d"), "x") != key(Scope("ab", "c", "d"), "x"), "the parts cannot run together"
 
 
+def reserves(mode: str, asked: SendMessageRequest, *, activated: bool = False, keyed: bool = False) -> bool:
+    incoming = Incoming(LOCAL, "agent", asked, [URI] if activated else [], keyed)
+    return Idempotency(mode).accept(incoming).reservation is not None
+
+
 def test_which_messages_have_a_key():
     named, unique = request(message_id="m-1"), request()
     table = {
         mode: [
-            reservation(IdempotencyRules(mode), SCOPE, asked, activated) is not None
-            for asked in (named, unique)
-            for activated in (False, True)
+            reserves(mode, named),
+            reserves(mode, named, keyed=True),
+            reserves(mode, unique),
+            reserves(mode, unique, activated=True),
         ]
         for mode in ("auto", "always", "asked")
     }
@@ -238,10 +245,17 @@ def test_which_messages_have_a_key():
 
 
 @pytest.mark.parametrize("message_id", ["x" * 257, "a\nb", "a\0"])
-def test_an_id_that_cannot_be_a_key_is_refused_where_the_client_asks_for_one(message_id):
+def test_an_id_that_cannot_be_a_key_is_refused_where_the_client_declares_it_one(message_id):
     with pytest.raises(MessageIdMalformed):
-        reservation(IdempotencyRules(), SCOPE, request(message_id=message_id), True)
-    assert reservation(IdempotencyRules(), SCOPE, request(message_id=message_id), False) is None
+        reserves("auto", request(message_id=message_id), keyed=True)
+    assert not reserves("auto", request(message_id=message_id))
+
+
+@pytest.mark.parametrize("message_id", ["m-1", "x" * 32, "00000000-0000-0000-0000-00000000000", "a\nb"])
+def test_an_id_that_is_no_uuid_is_refused_where_the_extension_is_activated(message_id):
+    with pytest.raises(MessageIdMalformed) as refused:
+        reserves("auto", request(message_id=message_id), activated=True)
+    assert (refused.value.http, refused.value.field) == (400, "message.messageId")
 
 
 async def test_a_plain_client_may_use_an_id_that_is_not_unique_as_often_as_it_likes():
@@ -250,9 +264,6 @@ async def test_a_plain_client_may_use_an_id_that_is_not_unique_as_often_as_it_li
         for _ in range(3):
             assert not (await send(engine, request(message_id="1"))).replayed
         assert counting.calls == 3
-        assert not (await send(engine, request(message_id="1"), (EXTENSION,))).replayed
-        assert (await send(engine, request(message_id="1"), (EXTENSION,))).replayed
-        assert counting.calls == 4
 
 
 async def test_a_direct_reply_is_given_again():

@@ -67,7 +67,7 @@ async def test_a_client_that_goes_while_its_message_is_committed_leaves_a_task_t
         (task_id,) = store.rows
         done = await until_state(host, task_id, TaskState.COMPLETED)
         assert text_of(done) == "go"
-        await until(lambda: not engine.lives)
+        await until(lambda: not engine.lives.by_id)
 
 
 async def test_a_client_that_goes_while_its_answer_is_committed_leaves_a_task_that_runs():
@@ -87,7 +87,7 @@ async def test_a_client_that_goes_while_its_answer_is_committed_leaves_a_task_th
         store.commits.set()
         done = await until_state(host, task, TaskState.COMPLETED)
         assert text_of(done) == "answer"
-        await until(lambda: not engine.lives)
+        await until(lambda: not engine.lives.by_id)
 
 
 async def test_a_client_that_goes_does_not_stop_the_agent_that_waits_for_the_same_commit():
@@ -148,9 +148,9 @@ async def test_an_answered_task_is_one_live_object_to_everyone_while_it_runs():
     async with serving(agent) as (host, engine):
         task = await send(host, "go")
         await send(host, "answer", task=task, wait=False)
-        assert list(engine.lives) == [task.id]
+        assert list(engine.lives.by_id) == [task.id]
         subscribing = asyncio.create_task(host.http.get(f"/agents/asking/tasks/{task.id}:subscribe"))
-        await until(lambda: engine.lives[task.id].followers)
+        await until(lambda: engine.lives.by_id[task.id].ring)
         release.set()
         events = (await asyncio.wait_for(subscribing, PATIENCE_S)).text
     assert "answered" in events

@@ -12,6 +12,7 @@ import pytest
 from roost import Agent
 from roost.engine.engine import Engine
 from roost.engine.ids import now_us, timestamp
+from roost.fleet.registry import Registry
 from roost.identity.principal import LOCAL, Principal
 from roost.protocol.types import ListTasksRequest, TaskState
 from roost.stores.memory import MemoryStore
@@ -97,7 +98,7 @@ async def test_a_filter_keeps_what_it_says_and_counts_only_that(data, query, exp
     async with serving(talking(), data=data) as (host, engine):
         for text, context in (("a", "one"), ("fail", "one"), ("b", "two")):
             await send(host, text, context=context)
-        await until(lambda: not engine.lives)
+        await until(lambda: not engine.lives.by_id)
         page = await listed(host, **query)
     assert sorted(task["history"][0]["parts"][0]["text"] for task in page["tasks"]) == sorted(expected)
     assert (page["totalSize"], page["nextPageToken"]) == (len(expected), "")
@@ -140,9 +141,8 @@ async def test_artifacts_are_given_only_to_those_who_ask_and_history_as_long_as_
 async def test_agents_and_owners_see_their_own_tasks_only():
     store = MemoryStore()
     mine, yours = LOCAL, Principal("roost", "someone else", "default")
-    engine = Engine(store, "worker")
-    for agent in (talking(), emitting("coroutine", ["said"])):
-        engine.add(agent.hosted())
+    agents = [agent.hosted() for agent in (talking(), emitting("coroutine", ["said"]))]
+    engine = Engine(store, Registry(agents), "worker")
     await engine.start()
     try:
         await engine.send(mine, "talking", request("a"))

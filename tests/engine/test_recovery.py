@@ -11,8 +11,10 @@ import pytest
 from roost import Agent
 from roost.engine.engine import Engine
 from roost.engine.ids import now_us
-from roost.engine.recovery import MAX_ATTEMPTS, PAGE
+from roost.engine.journal import PAGE
+from roost.engine.recovery import MAX_ATTEMPTS
 from roost.engine.store_types import Adopted, Append, StoreUnavailable
+from roost.fleet.registry import Registry
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.entries import ATTEMPT, MESSAGE, NO_CHAIN, STATUS, Entry
@@ -54,8 +56,7 @@ class Left:
         return list(self.store.rows)
 
     async def engine(self, worker: str) -> Engine:
-        engine = Engine(self.store, worker)
-        engine.add(self.agent().hosted())
+        engine = Engine(self.store, Registry([self.agent().hosted()]), worker)
         await engine.start()
         return engine
 
@@ -93,7 +94,7 @@ async def test_every_task_that_was_left_goes_on_oldest_first():
     await until(lambda: all(left.state(task_id) is TaskState.COMPLETED for task_id in tasks))
     assert left.called == ["one", "two", "three"] * 2
     assert {row.head.fence for row in left.store.rows.values()} == {2}, "every writer before is outdated"
-    await until(lambda: not engine.lives)
+    await until(lambda: not engine.lives.by_id)
     await engine.close()
 
 
@@ -115,8 +116,10 @@ async def test_a_store_that_fails_while_a_task_is_taken_over_does_not_leave_it_b
     left.store.failures_of_records = 1
     engine = await left.engine("new worker")
     try:
-        await asyncio.wait_for(engine.recovering, PATIENCE_S)
-        assert task_id in engine.lives or left.state(task_id) is TaskState.COMPLETED, "recovery is over, without it"
+        await asyncio.wait_for(engine.recovered.wait(), PATIENCE_S)
+        assert task_id in engine.lives.by_id or left.state(task_id) is TaskState.COMPLETED, (
+            "recovery is over, without it"
+        )
         await until(lambda: left.state(task_id) is TaskState.COMPLETED)
     finally:
         await engine.close()
@@ -140,10 +143,9 @@ async def test_tasks_of_agents_that_are_not_served_here_are_left_alone():
     (task_id,) = await left.leave("one")
     other = Agent("other")
     other.on_message(lambda task: None)
-    engine = Engine(left.store, "new worker")
-    engine.add(other.hosted())
+    engine = Engine(left.store, Registry([other.hosted()]), "new worker")
     await engine.start()
-    await asyncio.wait_for(engine.recovering, PATIENCE_S)
+    await asyncio.wait_for(engine.recovered.wait(), PATIENCE_S)
     assert (left.state(task_id), left.store.rows[task_id].head.fence) == (TaskState.WORKING, 1)
     assert left.store.rows[task_id].head.worker == "dead worker"
     await engine.close()
@@ -192,8 +194,7 @@ async def test_a_step_is_progress_and_makes_the_attempts_before_it_count_for_not
         return made
 
     for worker in range(2 * MAX_ATTEMPTS + 1):
-        engine = Engine(store, f"worker {worker}")
-        engine.add(agent().hosted())
+        engine = Engine(store, Registry([agent().hosted()]), f"worker {worker}")
         await engine.start()
         if worker == 0:
             await engine.send(LOCAL, "progress", request("go", wait=False))
@@ -219,8 +220,8 @@ async def test_a_task_that_someone_else_took_is_not_run_here():
     faster = []
     left.store.adopt = too_late
     engine = await left.engine("new worker")
-    await asyncio.wait_for(engine.recovering, PATIENCE_S)
-    assert (engine.lives, engine.runner.runs, len(left.called)) == ({}, {}, 1)
+    await asyncio.wait_for(engine.recovered.wait(), PATIENCE_S)
+    assert (engine.lives.by_id, engine.runner.runs, len(left.called)) == ({}, {}, 1)
     assert left.store.rows[task_id].head.worker == "a faster worker"
     await engine.close()
 
@@ -237,7 +238,7 @@ async def test_more_steps_than_a_page_without_a_word_between_them_are_read_all()
 
     async with serving(agent) as (host, engine):
         task = await send(host, "go")
-        await until(lambda: not engine.lives)
+        await until(lambda: not engine.lives.by_id)
         second = await send(host, "answer", task=task)
         assert (second.status.state, text_of(second)) == (TaskState.INPUT_REQUIRED, "answer")
         assert ran == list(range(PAGE + 100))
@@ -327,8 +328,7 @@ async def test_a_turn_that_was_left_goes_on_before_a_new_one_of_its_context():
     (task_id,) = await left.leave("one")
     context = left.store.rows[task_id].new.context_id
     hosted = left.agent()
-    engine = Engine(left.store, "new worker")
-    engine.add(hosted.hosted())
+    engine = Engine(left.store, Registry([hosted.hosted()]), "new worker")
     await engine.start()
     asked = request("two", wait=False)
     asked.message.context_id = context
@@ -339,7 +339,7 @@ async def test_a_turn_that_was_left_goes_on_before_a_new_one_of_its_context():
     assert left.called == ["one", "one", "three"], "the new turn waits"
     left.gate.set()
     await until(lambda: left.called == ["one", "one", "three", "two"])
-    await until(lambda: not engine.lives)
+    await until(lambda: not engine.lives.by_id)
     await engine.close()
 
 

@@ -65,7 +65,7 @@ async def follow(engine: Engine, task_id: str) -> list[bytes]:
         while (batch := await stream.follower.batch()) is not None:
             frames += [frame.data for frame in batch]
     finally:
-        engine.release(stream.follower)
+        stream.release()
     return frames
 
 
@@ -76,13 +76,13 @@ async def test_a_task_that_one_host_runs_is_read_and_followed_on_another():
         await until(lambda: fleet.called)
         assert (await b.client.get(task)).status.state is TaskState.WORKING
         following = asyncio.create_task(follow(b.engine, task.id))
-        await until(lambda: b.engine.lives[task.id].followers if task.id in b.engine.lives else False)
+        await until(lambda: b.engine.lives.by_id[task.id].ring if task.id in b.engine.lives.by_id else False)
         fleet.gate.set()
         frames = await following
         assert b'"two"' in frames[0]
         assert b"TASK_STATE_COMPLETED" in frames[-1]
         assert text_of(await b.client.get(task)) == "one two"
-        await until(lambda: not b.engine.lives), "nobody looks at it any more"
+        await until(lambda: not b.engine.lives.by_id), "nobody looks at it any more"
 
 
 async def test_what_one_host_has_acknowledged_another_knows_at_once_even_if_no_wake_up_comes():
@@ -102,7 +102,7 @@ async def test_a_lost_wake_up_costs_time_and_nothing_else(quick):
     async with replicas(fleet.agent, bus=bus) as (a, b):
         task = await a.client.send("go", wait=False)
         following = asyncio.create_task(follow(b.engine, task.id))
-        await until(lambda: b.engine.lives[task.id].followers if task.id in b.engine.lives else False)
+        await until(lambda: b.engine.lives.by_id[task.id].ring if task.id in b.engine.lives.by_id else False)
         bus.deaf = True
         fleet.gate.set()
         assert b"TASK_STATE_COMPLETED" in (await following)[-1]
@@ -133,7 +133,7 @@ async def test_a_stream_stays_open_through_a_question_that_another_host_gets_the
     async with replicas(fleet.agent) as (a, b):
         task = await a.client.send("ask")
         following = asyncio.create_task(follow(a.engine, task.id))
-        await until(lambda: a.engine.lives[task.id].followers if task.id in a.engine.lives else False)
+        await until(lambda: a.engine.lives.by_id[task.id].ring if task.id in a.engine.lives.by_id else False)
         await b.client.send("answer", task=task)
         frames = await following
         assert b'"answer"' in frames[-2]
@@ -161,7 +161,7 @@ async def test_the_task_of_a_host_that_died_goes_on_on_another_and_its_client_th
         task = await a.client.send("go", wait=False)
         await until(lambda: fleet.called)
         following = asyncio.create_task(follow(b.engine, task.id))
-        await until(lambda: b.engine.lives[task.id].followers if task.id in b.engine.lives else False)
+        await until(lambda: b.engine.lives.by_id[task.id].ring if task.id in b.engine.lives.by_id else False)
         a.die()
         await until(lambda: len(fleet.called) == 2)
         fleet.gate.set()
@@ -295,13 +295,13 @@ async def test_send_and_follow_see_every_event_once_in_order_across_hosts():
 
     async with replicas(agent) as (a, b):
         task = await a.client.send("go", wait=False)
-        live = await b.engine.find(LOCAL, "talker", task.id)
-        follower = b.engine.follow(live, 1, SUBSCRIBE_ENDS)
-        b.engine.unhold(live)
+        live = await b.engine.lives.find(LOCAL, "talker", task.id)
+        follower = b.engine.lives.follow(live, 1, SUBSCRIBE_ENDS)
+        b.engine.lives.unhold(live)
         seqs = []
         while (batch := await follower.batch()) is not None:
             seqs += [frame.seq for frame in batch]
-        b.engine.release(follower)
+        b.follower.release()
         assert seqs == list(range(2, 2 + len(seqs)))
         assert text_of(await a.client.get(task)) == "".join(f"{number}," for number in range(500))
 

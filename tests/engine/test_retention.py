@@ -90,16 +90,16 @@ async def test_nothing_goes_where_everything_is_kept():
 async def test_a_disk_that_is_nearly_full_takes_no_new_tasks_and_lets_the_others_finish(caplog):
     store = SmallDisk()
     async with serving(echoing(), store=store) as (host, engine):
-        engine.keeper.rules = RetentionPolicy(min_free=50)
+        engine.retention.rules = RetentionPolicy(min_free=50)
         waiting = await send(host, "ask")
         store.free = 49
-        engine.keeper.look_at_space()
+        engine.retention.look_at_space()
         with pytest.raises(CallFailed, match="503 UNAVAILABLE: the disk of this host is nearly full"):
             await send(host, "new")
         assert (await host.http.get("/readyz")).status_code == 503
         assert text_of(await send(host, "go on", task=waiting)) == "ask"
         store.free = 51
-        engine.keeper.look_at_space()
+        engine.retention.look_at_space()
         assert text_of(await send(host, "new")) == "new"
         assert (await host.http.get("/readyz")).status_code == 200
     assert "no new tasks" in caplog.text
@@ -108,7 +108,7 @@ async def test_a_disk_that_is_nearly_full_takes_no_new_tasks_and_lets_the_others
 async def test_what_is_written_is_accounted_for_by_agent():
     async with serving(echoing()) as (host, engine):
         task = await send(host, "x" * 1000)
-        await engine.keeper.sweep()
+        await engine.retention.sweep()
         [kept] = engine.stats.kept
         assert kept == ("echo", 1, engine.store.rows[task.id].size)
         assert kept.size > 1000
@@ -143,11 +143,11 @@ async def test_what_the_accounts_could_not_be_told_is_told_later():
     async with serving(echoing(), store=store) as (host, engine):
         first = await send(host, "first")
         with pytest.raises(StoreUnavailable):
-            await engine.keeper.account()
+            await engine.retention.account()
         second = await send(host, "second")
         store.broken = False
-        await engine.keeper.account()
-        await engine.keeper.account()
+        await engine.retention.account()
+        await engine.retention.account()
         assert await store.usage() == [StoredUsage("echo", 2, store.rows[first.id].size + store.rows[second.id].size)]
 
 
@@ -168,8 +168,8 @@ async def test_a_host_that_stops_tells_the_accounts_all_and_nothing_twice(monkey
         first = await send(host, "first")
         await store.asked.wait()
         second = await send(host, "second")
-        closing = asyncio.ensure_future(engine.keeper.close())
-        await until(lambda: engine.keeper.accounting._waiters)
+        closing = asyncio.ensure_future(engine.retention.close())
+        await until(lambda: engine.retention.accounting._waiters)
         store.go_on.set()
         await closing
         assert await store.usage() == [StoredUsage("echo", 2, store.rows[first.id].size + store.rows[second.id].size)]
@@ -195,4 +195,4 @@ async def test_a_clock_that_goes_backwards_loses_no_task_and_no_order(monkeypatc
                 chain = link(chain, *entry[:6])
                 assert chain == entry.chain
             assert [entry.seq for entry in row.entries if not entry.sub] == list(range(1, row.entries[-1].seq + 1))
-        await until(lambda: not engine.lives)
+        await until(lambda: not engine.lives.by_id)

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from roost.engine.recovery import restore
+from roost.engine.journal import restore
 from roost.engine.store_types import ListQuery, Scope
 from roost.engine.views import task_bytes
 from roost.protocol.types import TaskState

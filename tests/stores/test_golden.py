@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roost.engine.recovery import restore
+from roost.engine.journal import restore
 from roost.engine.store_types import Append, Scope, Snapshot
 from roost.engine.views import task_bytes
 from roost.protocol.entries import NO_CHAIN, STATUS, Entry, link

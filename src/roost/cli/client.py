@@ -167,9 +167,9 @@ def call_headers(token: str, tenant: str) -> dict[str, str]:
     """The headers of every call: the version, who calls, and for which tenant."""
     headers = {"A2A-Version": "1.0"}
     if tenant:
-        from roost.engine.tenancy import EXTENSION
+        from roost.extensions.multi_tenant import URI
 
-        headers |= {"X-Tenant-Id": _checked_token(tenant), "A2A-Extensions": EXTENSION}
+        headers |= {"X-Tenant-Id": _checked_token(tenant), "A2A-Extensions": URI}
     if token.strip():
         headers["Authorization"] = f"Bearer {_checked_token(token.strip())}"
     return headers

@@ -24,6 +24,7 @@ from roost.doors.openapi_doors import admin_route
 from roost.doors.paths import Endpoint, Table
 from roost.engine.ids import timestamp
 from roost.engine.store_types import Stored
+from roost.evidence.export import Exporter
 from roost.identity.audit import AuditLog
 from roost.identity.keys import EVIDENCE, CannotRetire, NoSuchKey
 from roost.identity.principal import Principal
@@ -136,14 +137,14 @@ ROUTES: tuple[AdminRoute, ...] = (
 
 
 class AdminDoor(Door):
-    def __init__(self, context: Context, tokens: Tokens, audit: AuditLog) -> None:
+    def __init__(self, context: Context, tokens: Tokens, audit: AuditLog, exporter: Exporter) -> None:
         self.context = context
         self.engine = context.engine
         self.access = context.access
         self.keyring = context.cards.keyring
         self.tokens = tokens
         self.audit = audit
-        self.exports = Exports(context)
+        self.exports = Exports(context, exporter)
         self.table: Table[tuple[AdminRoute, Handler]] = Table(
             Endpoint(route.method, PREFIX + route.template, (route, getattr(self, route.name)), route.summary)
             for route in ROUTES

@@ -17,13 +17,14 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.doors.access import Access, confined
-from roost.doors.guard import negotiate_extensions, require_version, version_of
+from roost.doors.guard import asked_extensions, require_version, version_of
 from roost.doors.http import RequestHead, WebSocket
 from roost.engine.engine import Engine
 from roost.engine.follower import Follower
 from roost.engine.hosted import Profile
-from roost.engine.live import LiveTask, StreamFrame
+from roost.engine.live import LiveTask
 from roost.engine.responses import SendResult, TaskStream
+from roost.engine.ring import StreamFrame
 from roost.fleet.registry import Registry
 from roost.identity.principal import Principal
 from roost.protocol.errors import A2AError, AgentNotFound, Unauthenticated, Unavailable
@@ -110,7 +111,7 @@ class Admission:
     def negotiate(self, call: Call, version: Negotiate) -> None:
         """Check the version, and activate the extensions that the client asks for and the agent has."""
         version(call.head)
-        negotiate_extensions(call.head, call.profile, self.engine.tenancy)
+        call.head.extensions = self.engine.extensions.activate(asked_extensions(call.head), call.profile)
 
 
 def unknown_agent(agent: str) -> AgentNotFound:
@@ -141,7 +142,7 @@ class Call(NamedTuple):
         finally:
             context.heartbeat.forget(follower)
             context.access.unwatch(follower)
-            context.engine.release(follower)
+            stream.release()
 
     @asynccontextmanager
     async def socket(self, socket: WebSocket) -> AsyncIterator[None]:

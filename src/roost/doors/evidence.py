@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Headers, Request
-from roost.evidence.export import ExportTooLarge, Source, TaskChanged, export
+from roost.evidence.export import Exporter, ExportTooLarge, TaskChanged
 from roost.evidence.export_selection import NothingFound, Selection, parse_since
 from roost.identity.keys import NoKey
 from roost.identity.ports import now_ms
@@ -35,8 +35,9 @@ PIECE = 64 * 1024
 class Exports:
     """Exports bundles. One is made at a time, in a file; then it is sent at the reader's pace."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, exporter: Exporter) -> None:
         self.context = context
+        self.exporter = exporter
         self.turn = asyncio.Lock()
 
     async def serve(
@@ -58,7 +59,7 @@ class Exports:
         cards, base = self.context.cards, self.context.base(request)
         served = {profile.id: await cards.document(base, profile.id) for profile in cards.agents.profiles()}
         try:
-            await export(Source(self.context.engine.store, cards.keyring, served), selection, file)
+            await self.exporter.export(selection, file, served)
         except NothingFound as error:
             if error.field == "task":
                 raise TaskNotFound(str(error)) from None

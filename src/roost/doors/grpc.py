@@ -23,8 +23,9 @@ from roost.doors.guard import Guard
 from roost.doors.http import RequestHead
 from roost.doors.operations import check_tenant, opening, unary
 from roost.doors.protobuf import page_of, parse, read, wire, within
-from roost.engine.live import LiveTask, StreamFrame
+from roost.engine.live import LiveTask
 from roost.engine.responses import SendResult, TaskStream
+from roost.engine.ring import StreamFrame
 from roost.identity.peers import NamesNobody, Peer, certified
 from roost.identity.principal import Principal
 from roost.protocol.errors import A2AError, InvalidParams

@@ -9,12 +9,8 @@ from urllib.parse import urlsplit
 
 from roost.addresses import is_loopback
 from roost.doors.http import Connection, Request, RequestHead, Response
-from roost.engine.hosted import Profile
-from roost.engine.tenancy import ENFORCED
-from roost.fleet.cards import host_extensions
 from roost.protocol.errors import (
     ContentTypeNotSupported,
-    ExtensionSupportRequired,
     Forbidden,
     InvalidParams,
     VersionNotSupported,
@@ -169,21 +165,9 @@ def check_content_type(request: Request, body: bytes) -> None:
     )
 
 
-def negotiate_extensions(head: RequestHead, profile: Profile | None, tenants: str) -> None:
-    """Activate the extensions that the client asks for and the agent has. Raise if a required one is missing."""
-    asked = [uri for name in EXTENSIONS if name in head.headers for uri in head.header_list(name)]
-    own = [] if profile is None else profile.extensions
-    if not asked and not own and tenants != ENFORCED:
-        return
-    wanted = {uri.lower() for uri in asked}
-    declared = [*host_extensions(tenants), *own]
-    head.extensions = [extension.uri for extension in declared if extension.uri.lower() in wanted]
-    for extension in declared:
-        if extension.required and extension.uri not in head.extensions:
-            raise ExtensionSupportRequired(
-                f"This agent requires the extension {extension.uri}: name it in A2A-Extensions",
-                metadata={"extension": extension.uri},
-            )
+def asked_extensions(head: RequestHead) -> list[str]:
+    """Return the URIs of the extensions that the client asks for."""
+    return [uri for name in EXTENSIONS if name in head.headers for uri in head.header_list(name)]
 
 
 def _hostname(host: str) -> str:

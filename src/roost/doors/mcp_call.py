@@ -19,10 +19,10 @@ from roost.doors.access import TENANT
 from roost.doors.admission import Call, OpenStream
 from roost.doors.mcp_arguments import AgentArguments, word
 from roost.doors.mcp_results import ANSWER, FORM
-from roost.engine import tenancy
 from roost.engine.hosted import Profile
-from roost.engine.live import StreamFrame
 from roost.engine.responses import SendResult, TaskStream
+from roost.engine.ring import StreamFrame
+from roost.extensions import multi_tenant
 from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, InvalidParams, Unauthenticated, UnsupportedOperation
 from roost.protocol.types import (
@@ -218,14 +218,14 @@ class AgentCall:
     # Messages
 
     def _message(self, message_id: str, parts: list[Part], task_id: str, context_id: str) -> Message:
-        named = TENANT in self.call.head.headers and self.engine.tenancy != tenancy.OFF
+        named = TENANT in self.call.head.headers and multi_tenant.URI in self.engine.extensions
         return Message(
             message_id=message_id,
             role=Role.USER,
             parts=parts,
             task_id=task_id,
             context_id=context_id,
-            metadata={tenancy.KEY: self.principal.tenant} if named else None,
+            metadata={multi_tenant.KEY: self.principal.tenant} if named else None,
         )
 
     def _answer_in(self, params: mcp.CallToolRequestParams) -> Message | None:

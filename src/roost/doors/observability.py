@@ -58,8 +58,7 @@ class Observability:
     async def readiness(self) -> Response:
         try:
             async with asyncio.timeout(PROBE_S):
-                await self.engine.store.probe()
-                await self.engine.store.read_task("")
+                await self.engine.probe()
         except TimeoutError:
             return Response(503, encode({"status": "not ready", "store": f"does not answer within {PROBE_S:g} s"}))
         except StoreUnavailable as error:
@@ -68,14 +67,14 @@ class Observability:
             return Response(503, encode({"status": "not ready", "store": f"cannot write: {why}"}))
         if time.monotonic() - self.engine.committer.failed_at < FAILED_LATELY_S:
             return Response(503, encode({"status": "not ready", "store": "refused a commit a moment ago: see the log"}))
-        if not self.engine.lease.held:
+        if not self.engine.worker.has_lease:
             return Response(503, encode({"status": "not ready", "lease": "lost; it is asked for again"}))
-        if self.engine.disk_low:
+        if self.engine.disk.low:
             return Response(503, encode({"status": "not ready", "disk": "nearly full: no new tasks"}))
         if not self.engine.accepting:
             return Response(503, encode({"status": "not ready", "host": "shutting down"}))
         agents = len(self.agents)
-        return Response(200, encode({"status": "ready", "store": self.engine.store.name, "agents": agents}))
+        return Response(200, encode({"status": "ready", "store": self.engine.store_figures().name, "agents": agents}))
 
     def metrics(self) -> Response:
         return Response(200, generate_latest(self.registry), CONTENT_TYPE_LATEST.encode())
@@ -83,7 +82,7 @@ class Observability:
     def collect(self) -> Iterator[Metric]:
         stats, runner = self.engine.stats, self.engine.runner
         info = GaugeMetricFamily("roost_info", "The release", labels=["version", "store"])
-        info.add_metric([self.version, self.engine.store.name], 1)
+        info.add_metric([self.version, self.engine.store_figures().name], 1)
         yield info
         requests = CounterMetricFamily("roost_http_requests", "Requests answered", labels=["route", "method", "status"])
         for (route, method, status), count in self.requests.counts.items():
@@ -139,8 +138,10 @@ class Observability:
         yield GaugeMetricFamily("roost_push_dead_letters", "Events that no webhook took", value=stats.push_dead)
 
     def _durability(self) -> Iterator[Metric]:
-        stats, store = self.engine.stats, self.engine.store
-        yield GaugeMetricFamily("roost_lease_held", "Whether this host may run tasks", value=self.engine.lease.held)
+        stats, store = self.engine.stats, self.engine.store_figures()
+        yield GaugeMetricFamily(
+            "roost_lease_held", "Whether this host may run tasks", value=self.engine.worker.has_lease
+        )
         yield CounterMetricFamily("roost_leases_lost", "Leases that ran out", value=stats.leases_lost)
         adopted = CounterMetricFamily("roost_recoveries", "Tasks taken over from other workers", labels=["reason"])
         for reason, count in stats.adopted.items():
@@ -158,7 +159,7 @@ class Observability:
             tasks.add_metric([kept.name], kept.tasks)
         yield size
         yield tasks
-        wal, free, oldest = store.wal_bytes(), store.free_bytes(), stats.oldest_ms
+        wal, free, oldest = store.wal_bytes, store.free_bytes, stats.oldest_ms
         if wal is not None:
             yield GaugeMetricFamily("roost_wal_bytes", "Size of the write-ahead log", value=wal)
         if free is not None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from roost.doors.admission import Call
 from roost.doors.http import RequestHead
-from roost.engine import push_configs
 from roost.engine.responses import SendResult, TaskStream
 from roost.protocol.errors import InvalidParams
 from roost.protocol.operations import Operation
@@ -33,25 +32,26 @@ class Operations:
         return await call.context.engine.send(call.principal, call.agent, request, call.head.extensions)
 
     async def list_tasks(self, call: Call, request: ListTasksRequest) -> bytes:
-        return await call.context.engine.list_tasks(call.principal, call.agent, request)
+        return await call.context.engine.list_tasks(call.principal, call.agent, request, call.head.extensions)
 
     async def get(self, call: Call, request: GetTaskRequest) -> bytes:
-        return await call.context.engine.get(call.principal, call.agent, request)
+        return await call.context.engine.get(call.principal, call.agent, request, call.head.extensions)
 
     async def cancel(self, call: Call, request: CancelTaskRequest) -> bytes:
-        return await call.context.engine.cancel(call.principal, call.agent, request)
+        return await call.context.engine.cancel(call.principal, call.agent, request, call.head.extensions)
 
     async def create_push_config(self, call: Call, request: TaskPushNotificationConfig) -> bytes:
-        return await push_configs.create(call.context.engine, call.principal, call.agent, request)
+        webhooks = call.context.engine.webhooks
+        return await webhooks.create(call.principal, call.agent, request, call.head.extensions)
 
     async def list_push_configs(self, call: Call, request: ListTaskPushNotificationConfigsRequest) -> bytes:
-        return await push_configs.list_configs(call.context.engine, call.principal, call.agent, request)
+        return await call.context.engine.webhooks.list_configs(call.principal, call.agent, request)
 
     async def get_push_config(self, call: Call, request: GetTaskPushNotificationConfigRequest) -> bytes:
-        return await push_configs.get(call.context.engine, call.principal, call.agent, request)
+        return await call.context.engine.webhooks.get(call.principal, call.agent, request)
 
     async def delete_push_config(self, call: Call, request: DeleteTaskPushNotificationConfigRequest) -> bytes:
-        await push_configs.delete(call.context.engine, call.principal, call.agent, request)
+        await call.context.engine.webhooks.delete(call.principal, call.agent, request)
         return b"{}"
 
     async def extended_card(self, call: Call, request: GetExtendedAgentCardRequest) -> bytes:
@@ -67,8 +67,8 @@ class Operations:
         return await call.context.engine.stream(call.principal, call.agent, request, call.head.extensions)
 
     async def subscribe(self, call: Call, request: SubscribeToTaskRequest) -> TaskStream:
-        last = last_event_id(call.head)
-        return await call.context.engine.subscribe(call.principal, call.agent, request, last)
+        last, activated = last_event_id(call.head), call.head.extensions
+        return await call.context.engine.subscribe(call.principal, call.agent, request, last, activated)
 
 
 Unary = Callable[[Call, Any], Awaitable[SendResult | bytes]]

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 from roost.doors.admission import OpenStream
 from roost.doors.errors import known
 from roost.doors.http import REPLAYED, ClientGone, Headers, Request, activated
-from roost.engine.live import LiveTask, StreamFrame
+from roost.engine.live import LiveTask
+from roost.engine.ring import StreamFrame
 from roost.engine.store_types import StoreUnavailable
 from roost.protocol.errors import A2AError, Unavailable
 

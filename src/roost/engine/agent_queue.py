@@ -8,11 +8,17 @@ from collections.abc import Callable
 from roost.engine.hosted import HostedAgent
 from roost.engine.run import Run
 from roost.engine.store_types import NewTask
+from roost.protocol.errors import TooManyRequests
 
 ContextKey = tuple[str, str, str]
 
 
 class AgentQueue:
+    """Runs keep the agent object that they were accepted with; `replace` changes it for later ones.
+
+    launch: starts a run.
+    """
+
     def __init__(self, hosted: HostedAgent, launch: Callable[[AgentQueue, Run], None]) -> None:
         self.hosted = hosted
         self.launch = launch
@@ -21,18 +27,26 @@ class AgentQueue:
         self.turns: dict[ContextKey, deque[Run]] = {}
         """A context is here while one of its runs is running or ready; the deque holds those behind it."""
         self.expected: dict[Run, bool] = {}
-        """Runs that will come, and whether it is their turn already."""
+        """Runs that will be submitted, and whether it is their turn already."""
         self.waiting = 0
         self.reserved = [0, 0]
         """Messages that are being committed: those that will run at once, and those that will wait."""
 
-    def reserve(self, new: NewTask) -> bool | None:
-        """A place for a message: whether it will have to wait, or None if too many wait already."""
-        limits = self.hosted.profile.limits
-        behind = not self.hosted.profile.parallel and _key(new) in self.turns
-        waits = behind or len(self.running) + len(self.ready) + self.reserved[0] >= limits.concurrency
-        if waits and self.waiting + self.reserved[1] >= limits.queue:
-            return None
+    def replace(self, hosted: HostedAgent) -> None:
+        self.hosted = hosted
+        self._start_ready()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.running or self.waiting or self.expected or any(self.reserved))
+
+    def reserve(self, new: NewTask) -> bool:
+        """Reserve a place for a message, and say whether it will have to wait. TooManyRequests if the queue is full."""
+        profile = self.hosted.profile
+        behind = not profile.parallel and _key(new) in self.turns
+        waits = behind or len(self.running) + len(self.ready) + self.reserved[0] >= profile.limits.concurrency
+        if waits and self.waiting + self.reserved[1] >= profile.limits.queue:
+            raise TooManyRequests(f"Agent {profile.id!r} has too many messages waiting; try again later", retry_after=1)
         self.reserved[waits] += 1
         return waits
 
@@ -41,7 +55,7 @@ class AgentQueue:
 
     def expect(self, run: Run) -> None:
         """Keep the turn of a run that is to be submitted later."""
-        if self.hosted.profile.parallel:
+        if run.hosted.profile.parallel:
             return
         behind = self.turns.get(_key(run.live.new))
         self.expected[run] = behind is None
@@ -52,7 +66,7 @@ class AgentQueue:
             self.waiting += 1
 
     def forget(self, run: Run) -> None:
-        """It will not come after all."""
+        """Give up the turn of a run that will not be submitted after all."""
         first = self.expected.pop(run, None)
         if first:
             self._next_turn(run)
@@ -66,7 +80,7 @@ class AgentQueue:
             if first:
                 self._admit(run)
             return  # otherwise it stands behind others, who let it in
-        if not self.hosted.profile.parallel:
+        if not run.hosted.profile.parallel:
             key = _key(run.live.new)
             behind = self.turns.get(key)
             if behind is not None:
@@ -76,12 +90,16 @@ class AgentQueue:
             self.turns[key] = deque()
         self._admit(run)
 
+    def joined_queue(self) -> None:
+        """Count a run that waits for its turn among all hosts."""
+        self.waiting += 1
+
     def left_queue(self) -> None:
-        """One that waited for its turn among all hosts does so no more."""
+        """The run does not wait for its turn among all hosts any more."""
         self.waiting -= 1
 
     def withdraw(self, run: Run) -> bool:
-        """Take back a run that has not started."""
+        """Take back a run that has not started; False if it has."""
         if run in self.running:
             return False
         behind = self.turns.get(_key(run.live.new))
@@ -99,12 +117,15 @@ class AgentQueue:
     def ended(self, run: Run) -> None:
         self.running.discard(run)
         self._next_turn(run)
+        self._start_ready()
+
+    def _start_ready(self) -> None:
         while self.ready and len(self.running) < self.hosted.profile.limits.concurrency:
             self.waiting -= 1
             self._start(self.ready.popleft())
 
     def _next_turn(self, run: Run) -> None:
-        if self.hosted.profile.parallel:
+        if run.hosted.profile.parallel:
             return
         key = _key(run.live.new)
         behind = self.turns[key]

@@ -89,7 +89,7 @@ class Committer:
             seen += 1
             if live.lost:
                 continue
-            if live.in_flight:
+            if live.committing:
                 later.append(live)
                 continue
             append = live.take()

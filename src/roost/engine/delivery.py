@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from roost.engine import push_payloads
+from roost.engine.extension import Extensions
 from roost.engine.ids import now_us
 from roost.engine.ports import Store
 from roost.engine.push_cursors import Hook, PushCursors
@@ -47,27 +48,33 @@ class PushRules(NamedTuple):
     """Signs the calls to webhooks that have no secret of their own."""
 
 
+class PushSettings(NamedTuple):
+    """What calling webhooks needs."""
+
+    sender: Sender
+    seal: Seal
+    rules: PushRules = PushRules()
+
+
 class Delivery:
     """`drop` is called with hooks that need not be remembered any more."""
 
     def __init__(
         self,
         store: Store,
-        sender: Sender,
-        seal: Seal,
-        rules: PushRules,
+        settings: PushSettings,
+        extensions: Extensions,
         stats: Stats,
         moves: PushCursors,
         drop: Callable[[Hook], None],
     ) -> None:
         self.store = store
-        self.sender = sender
-        self.seal = seal
-        self.rules = rules
+        self.sender, self.seal, self.rules = settings
+        self.extensions = extensions
         self.stats = stats
         self.moves = moves
         self.drop = drop
-        self.slots = Slots(CALLS, rules.per_host)
+        self.slots = Slots(CALLS, self.rules.per_host)
         self.closing = False
 
     async def turn(self, hook: Hook) -> float | None:
@@ -93,19 +100,19 @@ class Delivery:
                 self.drop(hook)
                 return None
             pending = await self._pending(hook)
-            for parcel in pending:
+            for payload in pending:
                 if hook.lost or self.closing:
                     return None
-                trouble = await self._call(webhook, parcel)
+                trouble = await self._call(webhook, payload)
                 if hook.lost:
                     return None
                 if trouble is not None:
                     break
-                self._delivered(hook, parcel)
+                self._delivered(hook, payload)
             else:
                 trouble = None
         if trouble is not None:
-            return await self._failed(hook, webhook, parcel, trouble)
+            return await self._failed(hook, webhook, payload, trouble)
         if hook.again or len(pending) == PAGE:
             return 0.0
         await self._rest(hook)
@@ -128,7 +135,8 @@ class Delivery:
     async def _is_ours(self, hook: Hook) -> bool:
         """Another host may have deleted or replaced it; then it must not be called any more."""
         return any(
-            (push.config.id, push.config.sealed, push.holder) == (hook.config.id, hook.config.sealed, self.moves.worker)
+            (push.config.id, push.config.sealed, push.holder)
+            == (hook.config.id, hook.config.sealed, self.moves.worker.name)
             for push in await self.store.read_pushes(hook.config.task_id)
         )
 
@@ -137,22 +145,24 @@ class Delivery:
             return await push_payloads.task_after(self.store, hook.config.task_id, hook.cursor)
         return await push_payloads.entries_after(self.store, hook.config.task_id, hook.cursor, PAGE)
 
-    async def _call(self, webhook: Webhook, parcel: PushPayload) -> Undeliverable | None:
-        headers = webhook.headers(parcel.seq, parcel.body, now_us() // 1_000_000, self.rules.secret)
+    async def _call(self, webhook: Webhook, payload: PushPayload) -> Undeliverable | None:
+        view = self.extensions.view(webhook.extensions)
+        body = payload.body if view is None else view.event(payload.body)
+        headers = webhook.headers(payload.seq, body, now_us() // 1_000_000, self.rules.secret)
         try:
-            status = await self.sender.post(webhook.config.url, headers, parcel.body)
+            status = await self.sender.post(webhook.config.url, headers, body)
         except Undeliverable as error:
             return error
         return None if 200 <= status < 300 else Answered(status)
 
-    def _delivered(self, hook: Hook, parcel: PushPayload) -> None:
+    def _delivered(self, hook: Hook, payload: PushPayload) -> None:
         self.stats.pushes["delivered"] += 1
-        hook.cursor, hook.settled = parcel.seq, parcel.settled
+        hook.cursor, hook.settled = payload.seq, payload.settled
         hook.attempts = hook.buried = 0
         hook.error = ""
         self.moves.note(hook, hook.move(delay_s=0.0, keep=True))
 
-    async def _failed(self, hook: Hook, webhook: Webhook, parcel: PushPayload, trouble: Undeliverable) -> float | None:
+    async def _failed(self, hook: Hook, webhook: Webhook, payload: PushPayload, trouble: Undeliverable) -> float | None:
         """Try again later, or bury the entry and go on; a webhook that is gone, or takes nothing, is left alone."""
         self.stats.pushes["refused" if trouble.final else "failed"] += 1
         hook.attempts += 1
@@ -161,7 +171,7 @@ class Delivery:
             await self._pause(hook, webhook, None)
             return None
         if trouble.final or hook.attempts >= self.rules.attempts:
-            return await self._bury(hook, webhook, parcel)
+            return await self._bury(hook, webhook, payload)
         delay = jittered(min(self.rules.retry_s * 2 ** (hook.attempts - 1), RETRY_MAX_S))
         log.info(
             "%s at %s: %s; attempt %d of %d, the next in %.1f s",
@@ -172,15 +182,15 @@ class Delivery:
             return None
         return delay if await self.moves.save(hook, hook.move(delay_s=delay, keep=True)) else None
 
-    async def _bury(self, hook: Hook, webhook: Webhook, parcel: PushPayload) -> float | None:
+    async def _bury(self, hook: Hook, webhook: Webhook, payload: PushPayload) -> float | None:
         config, attempts = hook.config, hook.attempts
-        dead = DeadLetter(config.task_id, config.id, parcel.seq, attempts, hook.error, now_us() // 1000)
-        hook.cursor, hook.settled = parcel.seq, parcel.settled
+        dead = DeadLetter(config.task_id, config.id, payload.seq, attempts, hook.error, now_us() // 1000)
+        hook.cursor, hook.settled = payload.seq, payload.settled
         hook.attempts = 0
         hook.buried += 1
         self.stats.pushes["dead"] += 1
         log.warning(
-            "%s at %s did not take event %d in %d attempts: %s", hook, webhook.host, parcel.seq, attempts, hook.error
+            "%s at %s did not take event %d in %d attempts: %s", hook, webhook.host, payload.seq, attempts, hook.error
         )
         if hook.buried >= BURIED:
             await self._pause(hook, webhook, dead)

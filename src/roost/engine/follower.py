@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from roost.engine.live import LiveTask, StreamFrame
-from roost.engine.ports import Journal
+from roost.engine.extension import View
+from roost.engine.live import LiveTask
+from roost.engine.ports import JournalReader
+from roost.engine.ring import StreamFrame, WakeThrottle
 from roost.engine.stats import Stats
-from roost.engine.wake_throttle import WakeThrottle
-from roost.identity.quotas import QuotaSlot
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder
 from roost.protocol.states import TERMINAL
@@ -23,52 +24,61 @@ SUBSCRIBE_ENDS = TERMINAL
 
 
 class Follower:
-    """`position` is the seq of the last frame that the reader has."""
+    """Reads the frames after `position`, until one brings a state of `ends`.
+
+    position: the seq of the last frame that the reader has.
+    view: what the reader's extensions add to each frame.
+    released: called when the reader does not need the task any more.
+    """
 
     def __init__(
         self,
         live: LiveTask,
-        journal: Journal,
+        journal: JournalReader,
         stats: Stats,
         throttle: WakeThrottle,
         position: int,
         ends: frozenset[TaskState],
+        view: View | None = None,
+        released: Callable[[LiveTask], None] = lambda live: None,
     ) -> None:
         self.live = live
         self.journal = journal
         self.stats = stats
         self.throttle = throttle
-        self.hurried = False
-        """The last batch was not waited for: others come first."""
         self.position = position
         self.ends = ends
+        self.view = view
+        self.released = released
+        self.hurried = False
+        """The last batch was ready at once, so others come first."""
         self.over = False
-        self.waiter: asyncio.Future[bool] | None = None
+        """The reader has the last frame."""
         self.open = True
-        self.place: QuotaSlot | None = None
-        """Among the streams that may be open at the same time."""
-        live.followers.append(self.wake)
+        self.waiter: asyncio.Future[bool] | None = None
+        self.ring = live.follow(self.wake)
         stats.streams += 1
 
     async def batch(self) -> list[StreamFrame] | None:
-        """The next frames, [] when nudged for a sign of life, None at the end."""
+        """Wait for the next frames. [] means that it is time for a sign of life, None that the stream is over."""
+        live = self.live
         while not self.over and self.open:
-            if self.position < self.live.shown_seq:
+            if self.position < live.shown_seq:
                 if self.hurried:
-                    await self._turn()
+                    await self._let_others()
                 self.hurried = True
                 return await self._read()
             self.hurried = False
-            if self.live.lost or self.live.draining or (self.live.state in TERMINAL and self.position >= self.live.seq):
+            if live.lost or live.draining or (live.state in TERMINAL and self.position >= live.seq):
                 return None
             self.waiter = asyncio.get_running_loop().create_future()
             nudged = await self.waiter
             self.waiter = None
-            if nudged and self.position >= self.live.shown_seq and self.open:
+            if nudged and self.position >= live.shown_seq and self.open:
                 return []
         return None
 
-    async def _turn(self) -> None:
+    async def _let_others(self) -> None:
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.throttle.admit(waiter)
         await waiter
@@ -78,21 +88,25 @@ class Follower:
             self.throttle.admit(self.waiter)
 
     def nudge(self) -> None:
+        """Let `batch` return [], so that the door sends a sign of life."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(True)
 
     def close(self) -> None:
+        """End the stream: `batch` returns None from now on."""
         if self.open:
             self.open = False
             self.stats.streams -= 1
-            self.live.followers.remove(self.wake)
-            if not self.live.followers:
-                self.live.ring.clear()
-                self.live.ring_bytes = 0
+            self.ring.leave(self.wake)
             self.wake()
 
+    def release(self) -> None:
+        """End the stream, and let the task go."""
+        self.close()
+        self.released(self.live)
+
     async def _read(self) -> list[StreamFrame]:
-        ring = self.live.ring
+        ring = self.ring.frames
         if ring and ring[0].seq <= self.position + 1:
             start = self.position + 1 - ring[0].seq
             frames = ring[start : start + BATCH]
@@ -108,6 +122,8 @@ class Follower:
                 frames = frames[: index + 1]
                 break
         self.position = frames[-1].seq
+        if self.view is not None:
+            frames = [frame._replace(data=self.view.event(frame.data)) for frame in frames]
         return frames
 
 

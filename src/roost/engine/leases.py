@@ -1,8 +1,7 @@
-"""The lease of this process: the right to run the tasks that name it, prolonged each second.
+"""The lease of this process: the right to run the tasks that name it, renewed each second.
 
-Renewed on the event loop, so that a loop that is stuck loses it. When it cannot be renewed, the
-agents are stopped before it ends: then another process goes on with their tasks, and this one
-begins anew under another name.
+It is renewed on the event loop, so that a loop that is stuck loses it. When it cannot be renewed, agents are stopped
+before it ends. Then another process continues their tasks, and this one starts again under another name.
 """
 
 from __future__ import annotations
@@ -10,36 +9,64 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from roost.engine.live import LiveTask
+from roost.engine.ports import Store
+from roost.engine.stats import Stats
 from roost.engine.store_types import StoreUnavailable
-
-if TYPE_CHECKING:
-    from roost.engine.engine import Engine
+from roost.protocol.errors import Unavailable
+from roost.protocol.states import TERMINAL
 
 log = logging.getLogger("roost.engine")
 
 LEASE_S = 5.0
 RENEW_S = 1.0
 MARGIN_S = 1.0
-"""Agents are stopped so long before the lease ends."""
+"""Agents are stopped this long before the lease ends."""
+
+
+class Worker:
+    """This process among those that share the store. Only the lease changes its fields."""
+
+    def __init__(self, name: str, *, shared: bool) -> None:
+        self.name = name
+        """The name that tasks and webhooks of this process carry; a new one after the lease was lost."""
+        self.shared = shared
+        """Other processes may use the store. Without them there is no lease to lose."""
+        self.until = 0.0
+        """The time of the monotonic clock until which the lease is certain."""
+
+    @property
+    def has_lease(self) -> bool:
+        return not self.shared or time.monotonic() < self.until
+
+    def require_lease(self) -> None:
+        if not self.has_lease:
+            raise Unavailable("this host has no lease: it cannot reach its store", retry_after=1)
+
+    def owns(self, live: LiveTask) -> bool:
+        """Say whether this process writes the task; otherwise another may, or nobody."""
+        return live.worker == self.name
+
+    def is_anothers(self, live: LiveTask) -> bool:
+        """Say whether another process runs the task, so that this one must not write to it."""
+        return self.shared and live.worker not in (None, self.name) and live.state not in TERMINAL
 
 
 class Lease:
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.until = 0.0
-        """By the monotonic clock: from when on the lease may not be relied on."""
-        self.lost = 0
+    """Renews the lease of a worker. `lapsed` is called with the old name when the lease is lost."""
+
+    def __init__(self, store: Store, worker: Worker, stats: Stats, lapsed: Callable[[str], None]) -> None:
+        self.store = store
+        self.worker = worker
+        self.stats = stats
+        self.lapsed = lapsed
         self.task: asyncio.Task[None] | None = None
         self.watchdog: asyncio.TimerHandle | None = None
 
-    @property
-    def held(self) -> bool:
-        return not self.engine.store.shared or time.monotonic() < self.until
-
     async def start(self) -> None:
-        if not self.engine.store.shared:
+        if not self.store.shared:
             return
         await self._renew()
         self.task = asyncio.get_running_loop().create_task(self._work(), name="lease")
@@ -51,9 +78,9 @@ class Lease:
         if self.watchdog is not None:
             self.watchdog.cancel()
         try:
-            await self.engine.store.leave(self.engine.worker)
+            await self.store.leave(self.worker.name)
         except StoreUnavailable as error:
-            log.warning("the lease was not given back, others wait for its end: %s", error)
+            log.warning("the lease could not be returned, so other hosts wait until it ends: %s", error)
 
     async def _work(self) -> None:
         while True:
@@ -62,32 +89,32 @@ class Lease:
                 async with asyncio.timeout(LEASE_S - MARGIN_S):
                     await self._renew()
             except (StoreUnavailable, TimeoutError) as error:
-                log.warning("the lease cannot be renewed: %s", str(error) or "no answer in time")
+                log.warning("the lease cannot be renewed: %s", str(error) or "the store does not answer in time")
             except Exception:
                 log.exception("the lease cannot be renewed")
 
     async def _renew(self) -> None:
-        worker, asked = self.engine.worker, time.monotonic()
-        if await self.engine.store.renew(worker, LEASE_S):
-            if worker == self.engine.worker:
+        name, asked = self.worker.name, time.monotonic()
+        if await self.store.renew(name, LEASE_S):
+            if name == self.worker.name:
                 self._hold(asked + LEASE_S - MARGIN_S)
-        elif worker == self.engine.worker:
+        elif name == self.worker.name:
             self._lapse("it had run out")
 
     def _hold(self, until: float) -> None:
-        self.until = until
+        self.worker.until = until
         if self.watchdog is not None:
             self.watchdog.cancel()
         loop = asyncio.get_running_loop()
         self.watchdog = loop.call_later(max(0.0, until - time.monotonic()), self._lapse, "it was not renewed in time")
 
     def _lapse(self, why: str) -> None:
-        engine = self.engine
         if self.watchdog is not None:
             self.watchdog.cancel()
             self.watchdog = None
-        self.until = 0.0
-        self.lost += 1
-        engine.stats.leases_lost += 1
-        log.error("this host lost its lease (%s): its tasks are for others now, and it begins anew", why)
-        engine.lapse(f"{engine.worker.partition('+')[0]}+{self.lost}")
+        self.worker.until = 0.0
+        self.stats.leases_lost += 1
+        lost = self.worker.name
+        self.worker.name = f"{lost.partition('+')[0]}+{self.stats.leases_lost}"
+        log.error("this host lost its lease (%s): other hosts continue its tasks, and it starts again", why)
+        self.lapsed(lost)

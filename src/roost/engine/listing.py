@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from roost.engine.ids import timestamp
+from roost.engine.live_tasks import LiveTasks
 from roost.engine.store_types import ListQuery, Scope, Stored
-from roost.engine.views import trim_body
+from roost.engine.views import split, trim_body
 from roost.protocol.codec import encode
 from roost.protocol.errors import InvalidParams, TaskNotFound
 from roost.protocol.states import SETTLED
 from roost.protocol.types import ListTasksRequest, TaskState
 
-if TYPE_CHECKING:
-    from roost.engine.engine import Engine
-
 DEFAULT_PAGE = 50
 
 
-async def list_tasks(engine: Engine, scope: Scope, request: ListTasksRequest) -> bytes:
+async def list_tasks(lives: LiveTasks, scope: Scope, request: ListTasksRequest) -> bytes:
     size = request.page_size or DEFAULT_PAGE
     cursor = _cursor(request.page_token) if request.page_token else None
     query = ListQuery(
@@ -32,10 +30,10 @@ async def list_tasks(engine: Engine, scope: Scope, request: ListTasksRequest) ->
         size + 1,
         bool(request.include_artifacts),
     )
-    found = await engine.store.list_tasks(query)
+    found = await lives.store.list_tasks(query)
     page = found.tasks[:size]
     token = _token(page[-1]) if len(found.tasks) > size else ""
-    shown = [task for stored in page if (task := await _show(engine, stored, request, query)) is not None]
+    shown = [task for stored in page if (task := await _show(lives, stored, request, query)) is not None]
     shown.sort(key=lambda task: task.task_id)
     shown.sort(key=lambda task: task.status_time, reverse=True)
     return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
@@ -52,7 +50,7 @@ class _Shown(NamedTuple):
     body: bytes
 
 
-async def _show(engine: Engine, stored: Stored, request: ListTasksRequest, query: ListQuery) -> _Shown | None:
+async def _show(lives: LiveTasks, stored: Stored, request: ListTasksRequest, query: ListQuery) -> _Shown | None:
     """A task as it is now: it may have moved on since its row was read, and then out of what was asked for."""
     snapshot, head = stored.snapshot, stored.head
     if snapshot is not None and head.state in SETTLED:
@@ -60,7 +58,7 @@ async def _show(engine: Engine, stored: Stored, request: ListTasksRequest, query
         body, artifacts = snapshot.body, snapshot.artifacts
     else:
         try:
-            status, body, artifacts = await engine.split_task(stored.new.id)
+            status, body, artifacts = await lives.read(stored.new.id, lambda task, _: (task.status, *split(task)))
         except TaskNotFound:
             return None  # its retention ended between the two reads
         state, when = status.state, status.timestamp or ""

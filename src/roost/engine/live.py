@@ -1,16 +1,27 @@
-"""A task that something is happening to: its unwritten entries, its fold, its followers.
+"""A live task: a task in the memory of its worker, with its uncommitted entries, its fold and its readers.
 
-`write` adds entries, `take` hands them to the committer, `committed` shows them. Between
-`take` and `committed` the fold is ahead of the disk, so readers wait for the commit.
+`write_*` adds entries, `take` passes them to the committer, `committed` shows them. Between `take` and `committed` the
+fold is ahead of the disk, so readers wait for the commit.
+
+             write                take                committed
+    CLEAN ---------> DIRTY ---------------> COMMITTING ---------> CLEAN
+                                            | write
+                                            v         committed
+                                       COMMITTING_DIRTY ---------> DIRTY
+    any phase -- refused --> LOST
+
+Only LiveTask changes its fields; others call its methods.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from enum import Enum, auto
+from typing import Any, TypeVar
 
 from roost.engine.ids import timestamp
+from roost.engine.ring import Ring, StreamFrame
 from roost.engine.store_types import (
     Append,
     NewTask,
@@ -22,7 +33,6 @@ from roost.engine.store_types import (
     TaskHead,
     Update,
 )
-from roost.engine.tenancy import KEY as TENANT
 from roost.engine.turn import OUTPUT
 from roost.engine.views import splice, split
 from roost.protocol import entries as kinds
@@ -32,6 +42,7 @@ from roost.protocol.errors import Moved, Unavailable
 from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status, new_task
 from roost.protocol.states import SETTLED, TERMINAL, may_follow
 from roost.protocol.types import (
+    JSONObject,
     Message,
     Part,
     StreamResponse,
@@ -46,65 +57,86 @@ R = TypeVar("R")
 
 SNAPSHOT_FLOOR = 64 * 1024
 READ_WAIT_S = 5.0
-"""How long a reader waits for a commit that is on its way."""
-RING_ENTRIES = 1024
-RING_BYTES = 1024 * 1024
+"""Seconds that a reader waits for a commit in progress."""
 
 Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
 """What an entry does to the fold. A Part is appended to `output`."""
 
 
-class StreamFrame(NamedTuple):
-    """A committed wire entry, as followers see it."""
+class Phase(Enum):
+    """Where a live task stands between memory and disk."""
 
-    seq: int
-    data: bytes
-    state: TaskState | None
+    CLEAN = auto()
+    """Everything that was written is committed."""
+    DIRTY = auto()
+    """There are entries that the committer has not taken yet."""
+    COMMITTING = auto()
+    """The committer has taken an append and waits for the store."""
+    COMMITTING_DIRTY = auto()
+    """The same, and there are newer entries, which wait for that commit."""
+    LOST = auto()
+    """An append was refused, or another worker has the task: nobody may rely on this object any more."""
+
+
+CLEAN, DIRTY, COMMITTING, COMMITTING_DIRTY, LOST = Phase
 
 
 class IllegalTransition(Exception):
-    """The task is over, or cannot go there."""
+    """The task is over, or cannot change to this state."""
 
 
 class LiveTask:
-    """Values that most tasks never change are the class's: a task is made for every message."""
+    """Values that most tasks never change are the class's, because a task is made for every message."""
 
+    phase = CLEAN
     # As written, perhaps not yet committed.
     seq = 0
     sub = 0
     chain = NO_CHAIN
     ordinal = 0
+    """How many emissions the agent had made when the last entry was written."""
     state: TaskState | None = None
-    created = True
     head_moved = False
     size = 0
-    dirty = False
+    """Bytes of the entries that the committer has not taken yet."""
     # As committed, or being committed.
-    in_flight = False
     flying_bytes = 0
     settled_bytes: bytes | None = None
     shown_seq = 0
+    """The seq of the last committed wire entry."""
     unsnapped = 0
     snapshot_size = SNAPSHOT_FLOOR
-    lost = False
     draining = False
-    # What goes with the next append.
+    """Streams end after what is committed."""
+    # What the next append carries beside its entries.
     reserve: Reservation | None = None
     push: PushConfig | None = None
     goes_on = False
     turn = False
-    # What every event says.
-    echo: dict[str, Any] | None = None
+    # Text pieces are encoded from a prefix and a suffix that do not change.
     piece_prefix = b""
     piece_suffix = b'}]},"append":true}}'
-    # Those who watch.
-    ring_bytes = 0
-    busy = 0
+
+    ring: Ring | None = None
+    """The followers and their frames; made for the first follower."""
+    holds = 0
     """Runs and requests that need this object kept."""
 
-    def __init__(self, new: NewTask, head: TaskHead, touch: Callable[[LiveTask], None]) -> None:
+    def __init__(
+        self,
+        new: NewTask,
+        head: TaskHead,
+        touch: Callable[[LiveTask], None],
+        *,
+        created: bool = True,
+        stamp: JSONObject | None = None,
+    ) -> None:
         self.new = new
         self.touch = touch
+        self.created = created
+        """The store has the task's row, or is about to."""
+        self.stamp = stamp
+        """Metadata that every event carries."""
         self.status_ms = head.status_time
         self.worker = head.worker
         self.fence = self.held_fence = head.fence
@@ -118,41 +150,81 @@ class LiveTask:
         self.flying_waiters: list[asyncio.Future[None]] = []
         self.readers: list[tuple[Callable[[Task, int], Any], asyncio.Future[Any]]] = []
         self.settled: list[asyncio.Future[bytes]] = []
-        self.followers: list[Callable[[], None]] = []
-        self.ring: list[StreamFrame] = []
 
     @classmethod
-    def begin(cls, new: NewTask, worker: str, hidden: bool, touch: Callable[[LiveTask], None]) -> LiveTask:
-        live = cls(new, TaskHead(TaskState.SUBMITTED, new.created // 1000, worker, 1, hidden), touch)
-        live.created = False
+    def begin(
+        cls,
+        new: NewTask,
+        worker: str,
+        touch: Callable[[LiveTask], None],
+        *,
+        hidden: bool,
+        stamp: JSONObject | None,
+        reserve: Reservation | None,
+        push: PushConfig | None,
+        turn: bool,
+    ) -> LiveTask:
+        """A task that the next append creates. `turn`: it is the first in its context, and has the turn there."""
+        head = TaskHead(TaskState.SUBMITTED, new.created // 1000, worker, 1, hidden)
+        live = cls(new, head, touch, created=False, stamp=stamp)
+        if reserve is not None or push is not None or turn:
+            live.reserve, live.push, live.turn = reserve, push, turn
         return live
 
     @classmethod
     def restore(
-        cls, stored: Stored, task: Task, last: Entry, tail_bytes: int, touch: Callable[[LiveTask], None]
+        cls,
+        stored: Stored,
+        task: Task,
+        last: Entry,
+        tail_bytes: int,
+        touch: Callable[[LiveTask], None],
+        stamp: JSONObject | None,
     ) -> LiveTask:
-        live = cls(stored.new, stored.head, touch)
+        """A task as the journal has it. `last` is its last entry, `tail_bytes` the size of those since the snapshot."""
+        live = cls(stored.new, stored.head, touch, stamp=stamp)
         live.task = task
         live.seq, live.sub, live.chain, live.ordinal = last.seq, last.sub, last.chain, last.ordinal
         live.state = _state(stored.head, task)
         live.shown_seq = last.seq
         live.unsnapped = tail_bytes
-        if (task.metadata or {}).get(TENANT) == stored.new.scope.tenant:
-            live.echo = {TENANT: stored.new.scope.tenant}
         if stored.snapshot is not None:
             live.snapshot_size = max(SNAPSHOT_FLOOR, len(stored.snapshot.body) + len(stored.snapshot.artifacts))
         return live
 
+    @property
+    def lost(self) -> bool:
+        return self.phase is LOST
+
+    @property
+    def committing(self) -> bool:
+        return self.phase is COMMITTING or self.phase is COMMITTING_DIRTY
+
+    @property
+    def uncommitted(self) -> bool:
+        """Something is written that is not on disk yet."""
+        return self.phase is not CLEAN and self.phase is not LOST
+
+    @property
+    def over(self) -> bool:
+        """The task has ended, and its end is on disk."""
+        return self.state in TERMINAL and self.phase is CLEAN
+
     # Writing
 
     def write_status(
-        self, now: int, state: TaskState, message: Message | None = None, metadata: dict[str, Any] | None = None
+        self,
+        now: int,
+        state: TaskState,
+        message: Message | None = None,
+        metadata: JSONObject | None = None,
+        ordinal: int | None = None,
     ) -> None:
         if not may_follow(self.state, state):
             raise IllegalTransition(f"a task in {self.state} cannot become {state}")
         status = TaskStatus(state=state, message=message, timestamp=timestamp(now))
-        if self.echo is not None:
-            metadata = {**(metadata or {}), **self.echo}
+        if self.stamp is not None:
+            metadata = {**(metadata or {}), **self.stamp}
         event = TaskStatusUpdateEvent(
             task_id=self.new.id, context_id=self.new.context_id, status=status, metadata=metadata
         )
@@ -162,19 +234,19 @@ class LiveTask:
         if state in SETTLED:
             self.worker = None
         self.head_moved = True
-        self._wire(kinds.STATUS, data, now, event)
+        self._wire(kinds.STATUS, data, now, event, ordinal)
 
-    def write_artifact(self, now: int, event: TaskArtifactUpdateEvent) -> None:
+    def write_artifact(self, now: int, event: TaskArtifactUpdateEvent, ordinal: int) -> None:
         if self.state in TERMINAL:
             raise IllegalTransition(f"a task in {self.state} takes no more artifacts")
-        if self.echo is not None:
-            event.metadata = {**(event.metadata or {}), **self.echo}
-        self._wire(kinds.ARTIFACT, encode(StreamResponse(artifact_update=event)), now, event)
+        if self.stamp is not None:
+            event.metadata = {**(event.metadata or {}), **self.stamp}
+        self._wire(kinds.ARTIFACT, encode(StreamResponse(artifact_update=event)), now, event, ordinal)
 
-    def write_piece(self, now: int, piece: str) -> None:
-        """One more text part at the end of the artifact `output`, which exists: the commonest event of all.
+    def write_piece(self, now: int, piece: str, ordinal: int) -> None:
+        """Append a text part to the artifact `output`, which exists: the commonest event of all.
 
-        The same bytes as write_artifact's, put together from a prefix that does not change.
+        The bytes are those of `write_artifact`, put together from a prefix that does not change.
         """
         prefix = self.piece_prefix
         if not prefix:
@@ -182,31 +254,51 @@ class LiveTask:
                 b'{"artifactUpdate":{"taskId":%b,"contextId":%b,"artifact":{"artifactId":"output","parts":[{"text":'
                 % (encode(self.new.id), encode(self.new.context_id))
             )
-            if self.echo is not None:
-                self.piece_suffix = b'}]},"append":true,"metadata":%b}}' % encode(self.echo)
-        self._wire(kinds.ARTIFACT, b"%b%b%b" % (prefix, encode(piece), self.piece_suffix), now, Part(text=piece))
+            if self.stamp is not None:
+                self.piece_suffix = b'}]},"append":true,"metadata":%b}}' % encode(self.stamp)
+        data = b"%b%b%b" % (prefix, encode(piece), self.piece_suffix)
+        self._wire(kinds.ARTIFACT, data, now, Part(text=piece), ordinal)
 
     def write_message(self, now: int, received: Received) -> None:
-        self._internal(kinds.MESSAGE, encode(received), now, received)
+        self._internal(kinds.MESSAGE, encode(received), now, received, None)
 
-    def write_record(self, now: int, kind: str, record: Any) -> None:
-        self._internal(kind, encode(record), now, None)
+    def write_record(self, now: int, kind: str, record: Any, ordinal: int | None = None) -> None:
+        self._internal(kind, encode(record), now, None, ordinal)
+
+    def write_answer(self, now: int, received: Received, worker: str, reserve: Reservation | None) -> None:
+        """Let a paused task continue with an answer. The next append makes `worker` the writer."""
+        self.take_over(worker)
+        self.reserve, self.goes_on = reserve, True
+        self.write_message(now, received)
+        self.write_status(now, TaskState.WORKING)
+
+    def end_paused(self, now: int, state: TaskState, worker: str, message: Message | None = None) -> None:
+        """End a task that nobody runs. If its webhooks are at rest, they become due."""
+        if self.worker != worker:
+            self.take_over(worker)
+            self.goes_on = True
+        self.write_status(now, state, message)
 
     def take_over(self, worker: str) -> None:
-        """The next append makes this worker the writer and outdates every other."""
+        """Make this worker the writer with the next append, which outdates every other."""
         self.fence += 1
         self.worker = worker
         self.head_moved = True
 
+    def adopt(self, worker: str, fence: int) -> None:
+        """The store has made this worker the writer, with this fence."""
+        self.fence = self.held_fence = fence
+        self.worker = worker
+
     def release(self) -> None:
-        """Leave a task that is not over to whoever comes next: no one works on it, and nothing went wrong."""
-        if not self.lost and self.state not in SETTLED:
+        """Leave a task that is not over to whoever comes next. Nobody runs it, and nothing went wrong."""
+        if self.phase is not LOST and self.state not in SETTLED:
             self.worker = None
             self.head_moved = True
             self._touched()
 
     def show(self) -> None:
-        """From here on it is a task to everyone, not a direct exchange."""
+        """Make a direct exchange a task that clients see."""
         self.hidden = False
         self.head_moved = True
         self._touched()
@@ -216,34 +308,42 @@ class LiveTask:
         self.worker = None
         self.head_moved = True
 
-    def _wire(self, kind: str, data: bytes, now: int, event: Event) -> None:
-        self._add(self.seq + 1, 0, kind, data, now, event)
+    def _wire(self, kind: str, data: bytes, now: int, event: Event, ordinal: int | None) -> None:
+        self._add(self.seq + 1, 0, kind, data, now, event, ordinal)
 
-    def _internal(self, kind: str, data: bytes, now: int, event: Event) -> None:
-        self._add(self.seq, self.sub + 1, kind, data, now, event)
+    def _internal(self, kind: str, data: bytes, now: int, event: Event, ordinal: int | None) -> None:
+        self._add(self.seq, self.sub + 1, kind, data, now, event, ordinal)
 
-    def _add(self, seq: int, sub: int, kind: str, data: bytes, now: int, event: Event) -> None:
-        self.seq, self.sub, ordinal = seq, sub, self.ordinal
+    def _add(self, seq: int, sub: int, kind: str, data: bytes, now: int, event: Event, ordinal: int | None) -> None:
+        if ordinal is None:
+            ordinal = self.ordinal
+        else:
+            self.ordinal = ordinal
+        self.seq, self.sub = seq, sub
         self.chain = chain = link(self.chain, seq, sub, kind, data, now, ordinal)
         self.entries.append(Entry(seq, sub, kind, data, now, ordinal, chain))
         self.events.append(event)
         self.size += len(data)
-        if not self.dirty:
-            self._touched()
+        self._touched()
 
     def _touched(self) -> None:
-        if not self.dirty:
-            self.dirty = True
+        phase = self.phase
+        if phase is CLEAN:
+            self.phase = DIRTY
+            self.touch(self)
+        elif phase is COMMITTING:
+            self.phase = COMMITTING_DIRTY
             self.touch(self)
 
     def commit(self) -> asyncio.Future[None]:
-        """Done when all that is written up to now is on disk. Each caller has a future of its own to cancel."""
+        """Return a future that is done when everything written until now is on disk. Each caller has its own."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.lost:
+        phase = self.phase
+        if phase is LOST:
             waiter.set_exception(Moved())
-        elif self.dirty:
+        elif phase is DIRTY or phase is COMMITTING_DIRTY:
             self.commit_waiters.append(waiter)
-        elif self.in_flight:
+        elif phase is COMMITTING:
             self.flying_waiters.append(waiter)
         else:
             waiter.set_result(None)
@@ -252,13 +352,12 @@ class LiveTask:
     # Committing
 
     def take(self) -> Append:
-        """Everything written so far, as one append; the fold now includes it."""
+        """Return everything written so far as one append. The fold now includes it."""
         entries, events = self.entries, self.events
         self.entries, self.events = [], []
         self.unsnapped += self.size
         self.flying_bytes, self.size = self.size, 0
-        self.dirty = False
-        self.in_flight = True
+        self.phase = COMMITTING
         self.flying = entries
         self.flying_waiters, self.commit_waiters = self.commit_waiters, []
         states = self.flying_states = {}
@@ -303,8 +402,8 @@ class LiveTask:
         return append
 
     def committed(self) -> None:
-        """The append is on disk: show it."""
-        self.in_flight = False
+        """Show the append, which is on disk now."""
+        self.phase = CLEAN if self.phase is COMMITTING else DIRTY
         entries, self.flying = self.flying, []
         self.flying_bytes = 0
         if entries:
@@ -313,8 +412,8 @@ class LiveTask:
             if not reader.done():
                 reader.set_result(look(self.task, self.shown_seq))
         self.readers.clear()
-        if self.followers:
-            self._show(entries)
+        if self.ring:
+            self._show(entries, self.flying_states)
         waiters, self.flying_waiters = self.flying_waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -327,8 +426,8 @@ class LiveTask:
             self.settled_bytes = None
 
     def absorb(self, update: Update) -> None:
-        """What another process has written. While this one writes, its own commit tells who was faster."""
-        if self.dirty or self.in_flight or self.lost or update.head.fence < self.fence:
+        """Apply what another process has written. While this one writes, its own commit shows who was faster."""
+        if self.phase is not CLEAN or update.head.fence < self.fence:
             return
         head, entries = update.head, [e for e in update.entries if (e.seq, e.sub) > (self.seq, self.sub)]
         states: dict[int, TaskState] = {}
@@ -342,9 +441,8 @@ class LiveTask:
         self.fence = self.held_fence = head.fence
         self.worker, self.hidden, self.status_ms = head.worker, head.hidden, head.status_time
         self.state = _state(head, self.task)
-        if self.followers:
-            self.flying_states = states
-            self._show(entries)
+        if self.ring:
+            self._show(entries, states)
 
     def _apply(self, entry: Entry, states: dict[int, TaskState]) -> None:
         if entry.kind == kinds.MESSAGE:
@@ -362,10 +460,8 @@ class LiveTask:
         return Position(self.new.id, self.seq, self.sub)
 
     def refused(self, error: Exception) -> None:
-        """The append was not committed and never will be: nobody may believe this object any more."""
-        self.lost = True
-        self.in_flight = False
-        self.dirty = True  # and never handed to the committer again
+        """The append was not committed and never will be: all who wait get `error`, and streams end."""
+        self.phase = LOST
         waiters = [*self.flying_waiters, *self.commit_waiters, *(reader for _, reader in self.readers), *self.settled]
         self.flying_waiters, self.commit_waiters = [], []
         self.readers.clear()
@@ -373,36 +469,34 @@ class LiveTask:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # heard or not, it is no surprise
-        self._wake()
-
-    def end_streams(self) -> None:
-        """Followers end after what is committed."""
-        self.draining = True
-        self._wake()
-
-    def _show(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            if entry.sub == 0:
-                self.ring.append(StreamFrame(entry.seq, entry.data, self.flying_states.get(entry.seq)))
-                self.ring_bytes += len(entry.data)
-        while self.ring and (len(self.ring) > RING_ENTRIES or self.ring_bytes > RING_BYTES):
-            cut = len(self.ring) // 2 or 1
-            self.ring_bytes -= sum(len(frame.data) for frame in self.ring[:cut])
-            del self.ring[:cut]
-        self._wake()
-
-    def _wake(self) -> None:
-        for wake in list(self.followers):
-            wake()
+                waiter.exception()  # marks it as retrieved: the client may be gone
+        if self.ring:
+            self.ring.wake()
 
     # Reading
 
+    def follow(self, wake: Callable[[], None]) -> Ring:
+        """Add a follower to the ring, which calls `wake` when there is something new."""
+        if self.ring is None:
+            self.ring = Ring()
+        self.ring.join(wake)
+        return self.ring
+
+    def end_streams(self) -> None:
+        """Let followers end after what is committed."""
+        self.draining = True
+        if self.ring:
+            self.ring.wake()
+
+    def _show(self, entries: list[Entry], states: dict[int, TaskState]) -> None:
+        assert self.ring is not None
+        self.ring.show(StreamFrame(one.seq, one.data, states.get(one.seq)) for one in entries if one.sub == 0)
+
     async def read(self, look: Callable[[Task, int], R]) -> R:
-        """What `look` makes of the task as committed, and the seq that it includes."""
-        if self.lost:
+        """Return what `look` makes of the task as committed and the seq that it includes."""
+        if self.phase is LOST:
             raise Moved
-        if not self.in_flight:
+        if not self.committing:
             return look(self.task, self.shown_seq)
         reader: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self.readers.append((look, reader))
@@ -413,17 +507,26 @@ class LiveTask:
             raise Unavailable("the store cannot write now; try again later", retry_after=1) from None
 
     def when_settled(self) -> asyncio.Future[bytes]:
-        """The task's bytes as of the next commit that ends or pauses it."""
+        """Return a future with the task's bytes as of the next commit that ends or pauses it."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.settled.append(future)
         return future
 
+    # Holding
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def unhold(self) -> None:
+        self.holds -= 1
+
     @property
     def idle(self) -> bool:
+        """Nothing happens to the task here, so this object may be forgotten."""
         awaited = any(not future.done() for future in self.settled)
-        return not (self.busy or self.followers or self.readers or awaited or self.dirty or self.in_flight)
+        return not (self.holds or self.ring or self.readers or awaited or self.uncommitted)
 
 
 def _state(head: TaskHead, task: Task) -> TaskState:
-    """The fold's: it may be newer than the head. A direct exchange has no status of its own end."""
+    """The fold's state, which may be newer than the head's. A direct exchange has no status of its own end."""
     return head.state if head.hidden or task.status.state is TaskState.UNSPECIFIED else task.status.state

@@ -13,18 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from weakref import WeakValueDictionary
 
-from roost.engine.delivery import Delivery, PushRules, jittered
+from roost.engine.delivery import Delivery, PushSettings, jittered
+from roost.engine.extension import Extensions
+from roost.engine.leases import Worker
 from roost.engine.ports import Store
 from roost.engine.push_cursors import Hook, PushCursors
 from roost.engine.stats import Stats
 from roost.engine.store_types import Position, Push, PushConfig, StoreUnavailable
-from roost.engine.webhook import Sender
-from roost.identity.seal import Seal
 
 log = logging.getLogger("roost.push")
 
@@ -41,26 +41,15 @@ ANY_SUB = 2**62
 
 
 class Pusher:
-    """`agents` are those whose webhooks this worker calls."""
-
     def __init__(
-        self,
-        store: Store,
-        worker: str,
-        sender: Sender,
-        seal: Seal,
-        rules: PushRules,
-        agents: Collection[str],
-        stats: Stats,
+        self, store: Store, worker: Worker, settings: PushSettings, extensions: Extensions, stats: Stats
     ) -> None:
         self.store = store
         self.worker = worker
-        self.sender = sender
-        self.seal = seal
-        self.agents = agents
+        self.sender, self.seal, _ = settings
         self.stats = stats
         self.moves = PushCursors(store, worker, self._drop)
-        self.delivery = Delivery(store, sender, seal, rules, stats, self.moves, self._drop)
+        self.delivery = Delivery(store, settings, extensions, stats, self.moves, self._drop)
         self.held: dict[str, dict[str, Hook]] = {}
         """By task id and config id."""
         self.running: set[asyncio.Task[None]] = set()
@@ -103,14 +92,13 @@ class Pusher:
         await self.moves.close()
         self.held.clear()
 
-    def lapse(self, worker: str) -> None:
-        """The lease is lost: all that was ours is for others."""
-        self.worker = worker
+    def lapse(self) -> None:
+        """The lease is lost: other hosts call the webhooks that this one held."""
         for hook in [hook for hooks in self.held.values() for hook in hooks.values()]:
             self._drop(hook)
         for task in self.running:
             task.cancel()
-        self.moves.lapse(worker)
+        self.moves.lapse()
 
     # What is held
 
@@ -145,7 +133,7 @@ class Pusher:
     async def put(self, config: PushConfig) -> bool:
         """Create or replace a config; False if there is no such task."""
         async with self._change(config.task_id, config.id):
-            done = await self.store.put_push(config, self.worker)
+            done = await self.store.put_push(config, self.worker.name)
             if done and not self.closing:
                 self._hold(Hook(config))
         return done
@@ -192,7 +180,7 @@ class Pusher:
         key = (config.task_id, config.id)
         if push.holder is None:
             self.hurry.set()
-        if push.holder != self.worker:
+        if push.holder != self.worker.name:
             return
         if key in self.changing or key in self.changed:
             self.unsure.add(config.task_id)
@@ -306,17 +294,17 @@ class Pusher:
         if self.amiss:
             with self._ask():
                 for push in await self.store.list_pushes(failing=False, limit=AMISS):
-                    if push.due is not None and not push.paused and push.holder == self.worker:
+                    if push.due is not None and not push.paused and push.holder == self.worker.name:
                         self._adopt(push)
             self.amiss = False
         unsure, self.unsure = self.unsure, set()
         for task_id in unsure:
             await self.hold_task(task_id)
         while (room := BUSY - len(self.running)) > 0:
-            limit, worker = min(TAKE, room), self.worker
+            limit, worker = min(TAKE, room), self.worker.name
             with self._ask():
-                pushes = await self.store.hold_pushes(worker, list(self.agents), limit)
-                for push in pushes if worker == self.worker else ():
+                pushes = await self.store.hold_pushes(worker, limit)
+                for push in pushes if worker == self.worker.name else ():
                     key = (push.config.task_id, push.config.id)
                     if key in self.changing or key in self.changed:
                         self.unsure.add(push.config.task_id)

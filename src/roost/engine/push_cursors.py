@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from roost.engine.leases import Worker
 from roost.engine.ports import PushConfigs
 from roost.engine.store_types import CursorMove, DeadLetter, Push, PushConfig, StoreUnavailable
 
@@ -68,7 +69,7 @@ class _Waiting(NamedTuple):
 class PushCursors:
     """`lost` is called with those that turn out not to be ours."""
 
-    def __init__(self, cursors: PushConfigs, worker: str, lost: Callable[[Hook], None]) -> None:
+    def __init__(self, cursors: PushConfigs, worker: Worker, lost: Callable[[Hook], None]) -> None:
         self.cursors = cursors
         self.worker = worker
         self.lost = lost
@@ -98,9 +99,8 @@ class PushCursors:
         async with self.writing:
             return
 
-    def lapse(self, worker: str) -> None:
-        """What waits was said in a name that means nothing any more."""
-        self.worker = worker
+    def lapse(self) -> None:
+        """Drop what waits: it belongs to the worker's old name."""
         for waiting in self.waiting.values():
             self._resolve(waiting, False)
         self.waiting.clear()
@@ -139,7 +139,7 @@ class PushCursors:
                     if not batch:
                         return
                     moves = [waiting.move for waiting in batch.values()]
-                    held = await self.cursors.move_pushes(self.worker, moves)
+                    held = await self.cursors.move_pushes(self.worker.name, moves)
                 break
             except Exception as error:
                 unforeseen = None if isinstance(error, StoreUnavailable) else error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roost.engine import recovery
+from roost.engine import journal as reading
 from roost.engine.ports import Journal
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
@@ -28,11 +28,12 @@ async def entries_after(journal: Journal, task_id: str, cursor: int, limit: int)
 
 
 async def task_after(journal: Journal, task_id: str, cursor: int) -> list[PushPayload]:
-    """One parcel, if anything came after the cursor."""
-    live = await recovery.restore(journal, task_id, lambda _: None)
-    if live is None or live.seq <= cursor:
+    """Return the Task, if anything came after the cursor."""
+    found = await reading.restore(journal, task_id)
+    if found is None or found.last.seq <= cursor:
         return []
-    return [PushPayload(live.seq, b'{"task":%b}' % task_bytes(live.task), live.task.status.state in SETTLED)]
+    task = found.task
+    return [PushPayload(found.last.seq, b'{"task":%b}' % task_bytes(task), task.status.state in SETTLED)]
 
 
 def _settles(entry: Entry) -> bool:

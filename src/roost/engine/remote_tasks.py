@@ -1,6 +1,6 @@
-"""Tasks that other processes write, as this one sees them: followed by wake-ups, and by a look each second.
+"""Tasks that other processes write, as this one sees them: read after a wake-up, and once a second in any case.
 
-One reader serves all of them: what has moved is read in one go, many tasks at once.
+One reader serves all of them: the changes of many tasks are read at once.
 """
 
 from __future__ import annotations
@@ -8,81 +8,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
+from roost.engine.leases import Worker
+from roost.engine.live import LiveTask
+from roost.engine.ports import Store, Wakes
 from roost.engine.store_types import StoreUnavailable
 from roost.protocol.errors import Unavailable
-
-if TYPE_CHECKING:
-    from roost.engine.engine import Engine
-    from roost.engine.live import LiveTask
 
 log = logging.getLogger("roost.engine")
 
 TASKS = 256
-"""Read at once."""
+"""Tasks that are read at once."""
 ENTRIES = 1024
+"""Entries that are read of a task at once."""
 POLL_S = 1.0
 RETRY_S = 0.2
 
 
-class RemoteTasks:
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+class RemoteReader:
+    """Reads what other processes have written to tasks, many tasks at once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self.stale: dict[str, LiveTask] = {}
-        """Those that have, or may have, moved."""
+        """Tasks that have, or may have, changed."""
         self.waiting: dict[str, list[asyncio.Future[None]]] = {}
         self.work = asyncio.Event()
-        self.inbox = asyncio.Event()
-        self.tasks: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
-        if not self.engine.store.shared:
-            return
-        loop = asyncio.get_running_loop()
-        self.tasks = [
-            loop.create_task(self._read(), name="mirrors"),
-            loop.create_task(self._poll(), name="mirrors-poll"),
-            loop.create_task(self._watch_inbox(), name="inbox"),
-        ]
-        if self.engine.wakes is not None:
-            await self.engine.wakes.listen(self.heard)
-
-    async def close(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        if self.engine.wakes is not None:
-            await self.engine.wakes.close()
-
-    def heard(self, task_ids: Sequence[str]) -> None:
-        """Another process has moved these tasks, or left word for who runs them."""
-        engine = self.engine
-        for task_id in task_ids:
-            live = engine.lives.get(task_id)
-            if live is None:
-                continue
-            if engine.owns(live):
-                self.inbox.set()
-            else:
-                self.stale[task_id] = live
-                self.work.set()
-        if engine.pusher is not None and engine.pusher.held:
-            engine.pusher.kick(task_ids)
-
-    async def refresh(self, live: LiveTask) -> None:
-        """Have what is on record now."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault(live.new.id, []).append(future)
+    def mark(self, live: LiveTask) -> None:
+        """Read the task soon: it has, or may have, changed."""
         self.stale[live.new.id] = live
         self.work.set()
+
+    async def refresh(self, live: LiveTask) -> None:
+        """Read the task, and return when it is up to date."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.setdefault(live.new.id, []).append(future)
+        self.mark(live)
         await future
 
-    async def _read(self) -> None:
+    async def run(self) -> None:
         while True:
             await self.work.wait()
-            await asyncio.sleep(0)  # what else is heard in this turn is read with it
+            await asyncio.sleep(0)  # collect what else is marked in this iteration of the event loop
             batch = dict(list(self.stale.items())[:TASKS])
             for task_id in batch:
                 del self.stale[task_id]
@@ -103,14 +73,13 @@ class RemoteTasks:
 
     async def _absorb(self, batch: dict[str, LiveTask]) -> None:
         asked = {live.new.id: live.position for live in batch.values() if not live.lost}
-        updates = await self.engine.store.read_updates(list(asked.values()), ENTRIES)
+        updates = await self.store.read_updates(list(asked.values()), ENTRIES)
         for update in updates:
             live = batch[update.task_id]
-            if live.position == asked[update.task_id]:  # otherwise this process wrote to it meanwhile, and knows better
+            if live.position == asked[update.task_id]:  # otherwise this process has written to it meanwhile
                 live.absorb(update)
             if len(update.entries) >= ENTRIES:
-                self.stale[update.task_id] = live
-                self.work.set()
+                self.mark(live)
         for task_id in asked.keys() - {update.task_id for update in updates}:
             batch[task_id].refused(Unavailable("the task is not kept any more"))
 
@@ -121,29 +90,93 @@ class RemoteTasks:
             if not future.done():
                 future.set_exception(StoreUnavailable(str(error)))
 
+
+class LocalTasks(Protocol):
+    """The tasks that this process has in memory (live_tasks.py)."""
+
+    def get(self, task_id: str) -> LiveTask | None: ...
+
+    def __iter__(self) -> Iterator[LiveTask]: ...
+
+
+class RemoteTasks:
+    """Listens to wake-ups, and polls in case one was lost.
+
+    changed: called with the ids of tasks that another process has changed.
+    cancel: cancels a task of this process that another process was asked to cancel.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker: Worker,
+        lives: LocalTasks,
+        reader: RemoteReader,
+        wakes: Wakes | None,
+        changed: Callable[[Sequence[str]], None],
+        cancel: Callable[[LiveTask], None],
+    ) -> None:
+        self.store = store
+        self.worker = worker
+        self.lives = lives
+        self.reader = reader
+        self.wakes = wakes
+        self.changed = changed
+        self.cancel = cancel
+        self.inbox = asyncio.Event()
+        """Another process may have asked to cancel a task of this one."""
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        if not self.store.shared:
+            return
+        loop = asyncio.get_running_loop()
+        self.tasks = [
+            loop.create_task(self.reader.run(), name="remote tasks"),
+            loop.create_task(self._poll(), name="remote tasks, poll"),
+            loop.create_task(self._watch_inbox(), name="inbox"),
+        ]
+        if self.wakes is not None:
+            await self.wakes.listen(self.heard)
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.wakes is not None:
+            await self.wakes.close()
+
+    def heard(self, task_ids: Sequence[str]) -> None:
+        """Another process has changed these tasks, or left a request for the process that runs them."""
+        for task_id in task_ids:
+            live = self.lives.get(task_id)
+            if live is None:
+                continue
+            if self.worker.owns(live):
+                self.inbox.set()
+            else:
+                self.reader.mark(live)
+        self.changed(task_ids)
+
     async def _poll(self) -> None:
-        """A wake-up may be lost: those that someone looks at are looked at."""
+        """A wake-up may be lost, so tasks that someone follows are read in any case."""
         while True:
-            await asyncio.sleep(POLL_S * random.uniform(0.8, 1.2))  # noqa: S311  # replicas must not march in step
-            for task_id, live in self.engine.lives.items():
-                if live.followers and not self.engine.owns(live):
-                    self.stale[task_id] = live
-            if self.stale:
-                self.work.set()
+            await asyncio.sleep(POLL_S * random.uniform(0.8, 1.2))  # noqa: S311  # replicas must not run in step
+            for live in self.lives:
+                if live.ring and not self.worker.owns(live):
+                    self.reader.mark(live)
             self.inbox.set()
 
     async def _watch_inbox(self) -> None:
-        """Cancel what other hosts were asked to have cancelled here."""
-        engine = self.engine
         while True:
             await self.inbox.wait()
             self.inbox.clear()
             try:
-                for task_id in await engine.store.asked_to_cancel(engine.worker):
-                    live = engine.lives.get(task_id)
-                    if live is not None and engine.owns(live) and not live.lost:
-                        engine.stop(live)
+                for task_id in await self.store.asked_to_cancel(self.worker.name):
+                    live = self.lives.get(task_id)
+                    if live is not None and self.worker.owns(live) and not live.lost:
+                        self.cancel(live)
             except StoreUnavailable as error:
-                log.warning("the inbox cannot be read: %s", error)
+                log.warning("requests to cancel tasks cannot be read: %s", error)
             except Exception:
-                log.exception("the inbox cannot be served")
+                log.exception("a request to cancel a task failed")

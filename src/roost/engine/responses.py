@@ -1,20 +1,19 @@
-"""What a client is given: an answer, a stream, and what it has at a task while it waits for them."""
+"""What a client gets: a result or a stream, and what it holds of a task while it waits for them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from roost.engine.extension import View
 from roost.engine.follower import SEND_ENDS, Follower
+from roost.engine.live_tasks import LiveTasks
 from roost.engine.run import Run
 from roost.engine.views import task_bytes
-from roost.protocol.states import TERMINAL
-
-if TYPE_CHECKING:
-    from roost.engine.engine import Engine
+from roost.identity.quotas import QuotaSlot
 
 
 class SendResult(NamedTuple):
-    """Exactly one is set: the Task or the Message, as JSON."""
+    """A Task or a Message, as JSON. Exactly one is set."""
 
     task: bytes | None
     message: bytes | None
@@ -25,6 +24,10 @@ class SendResult(NamedTuple):
         """The SendMessageResponse, which is also the first StreamResponse of a stream."""
         return b'{"task":%b}' % self.task if self.task is not None else b'{"message":%b}' % (self.message or b"")
 
+    def shown(self, view: View | None) -> SendResult:
+        """The result with what the reader's extensions add."""
+        return self if view is None or self.task is None else self._replace(task=view.task(self.task))
+
 
 class TaskStream(NamedTuple):
     """An opening Task or Message, then what `follower` brings (nothing after a Message)."""
@@ -33,37 +36,51 @@ class TaskStream(NamedTuple):
     position: int | None
     """The seq that the opening includes; None where it carries no id."""
     follower: Follower | None
+    slot: QuotaSlot | None = None
+    """The stream's place among those that its caller may have open at the same time."""
+
+    def release(self) -> None:
+        """End the stream, and let everything go that it holds."""
+        if self.follower is not None:
+            self.follower.release()
+        if self.slot is not None:
+            self.slot.leave()
 
 
 class ResultWaiter:
-    """A client that waits for its task to end or to ask."""
+    """A client that waits until its task ends or asks."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    run: Run
+
+    def __init__(self, lives: LiveTasks) -> None:
+        self.lives = lives
 
     def attach(self, run: Run) -> None:
         self.run, live = run, run.live
         self.settled = live.when_settled()
-        self.over = live.state in TERMINAL and not live.dirty and not live.in_flight
+        self.over = live.over
         """A cancel came between the answer and its run."""
 
     def detach(self) -> None:
         if self.settled.cancel():
-            self.engine.released(self.run.live)
+            self.lives.release(self.run.live)
 
 
 class StreamWaiter:
     """A client that follows its task from the message on."""
 
-    def __init__(self, engine: Engine, history_length: int | None) -> None:
-        self.engine = engine
+    run: Run
+
+    def __init__(self, lives: LiveTasks, history_length: int | None, view: View | None) -> None:
+        self.lives = lives
         self.history_length = history_length
+        self.view = view
 
     def attach(self, run: Run) -> None:
         self.run, live = run, run.live
-        self.follower = self.engine.follow(live, live.shown_seq, SEND_ENDS)
-        opening = SendResult(task_bytes(live.task, self.history_length), None)
+        self.follower = self.lives.follow(live, live.shown_seq, SEND_ENDS, self.view)
+        opening = SendResult(task_bytes(live.task, self.history_length), None).shown(self.view)
         self.stream = TaskStream(opening, live.shown_seq, self.follower)
 
     def detach(self) -> None:
-        self.engine.release(self.follower)
+        self.follower.release()

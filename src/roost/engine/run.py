@@ -213,7 +213,7 @@ class Run(Turn):
             if not self._fresh():
                 self.started.add(OUTPUT)
             elif OUTPUT in self.started and not self.base:
-                self.live.write_piece(now_us(), piece)
+                self.live.write_piece(now_us(), piece, self.ordinal)
             else:
                 self._write_artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text=piece)]), True, False, None)
             return
@@ -242,12 +242,11 @@ class Run(Turn):
         self.join_timer = None
         self._check()
         self.become_task()
-        self.live.ordinal = self.ordinal
         self._write_artifact(Artifact(artifact_id=OUTPUT, parts=[Part(text="".join(self.joined))]), True, False, None)
 
     def status(self, state: TaskState, message: Message | None = None, metadata: JSONObject | None = None) -> None:
         if self._fresh():
-            self.live.write_status(now_us(), state, message, metadata)
+            self.live.write_status(now_us(), state, message, metadata, self.ordinal)
             self.paused = state in PAUSED
 
     def artifact(
@@ -281,7 +280,7 @@ class Run(Turn):
             last_chunk=last_chunk,
             metadata=metadata,
         )
-        self.live.write_artifact(now_us(), event)
+        self.live.write_artifact(now_us(), event, self.ordinal)
 
     def _exists(self, artifact_id: str) -> bool:
         return any(artifact.artifact_id == artifact_id for artifact in self.live.task.artifacts)
@@ -299,7 +298,6 @@ class Run(Turn):
             self.become_task()
         if len(self.live.entries) >= MOST_UNCOMMITTED or self.live.size >= MOST_UNCOMMITTED_BYTES:
             raise TooFast("this agent emits faster than the journal can write: use yield, or await task.emit(...)")
-        self.live.ordinal = self.ordinal
         self.emitted += 1
         return True
 
@@ -336,8 +334,7 @@ class Run(Turn):
         self._check()
         self.flush_text()
         self.become_task()
-        self.live.ordinal = self.ordinal
-        self.live.write_record(now_us(), kinds.STEP, record)
+        self.live.write_record(now_us(), kinds.STEP, record, self.ordinal)
         await self.live.commit()
 
     async def ask(self, state: TaskState, question: Message) -> Received:

@@ -6,25 +6,23 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from roost.engine.agent_queue import AgentQueue
-from roost.engine.hosted import HostedAgent
+from roost.engine.hosted import AgentChange, Agents
 from roost.engine.ids import new_id, now_us
+from roost.engine.leases import Worker
 from roost.engine.live import IllegalTransition, LiveTask
+from roost.engine.live_tasks import LiveTasks
+from roost.engine.ports import Leases
 from roost.engine.run import Run
 from roost.engine.store_types import StoreUnavailable
 from roost.engine.turn import Unwind
 from roost.identity.principal import WHOLE_TENANT
-from roost.identity.quotas import QuotaSlot
+from roost.identity.quotas import Meter, QuotaSlot
 from roost.protocol import entries as kinds
 from roost.protocol.entries import AttemptRecord
 from roost.protocol.states import SETTLED, TERMINAL
 from roost.protocol.types import Part, TaskState
-
-if TYPE_CHECKING:
-    from roost.engine.engine import Engine
 
 log = logging.getLogger("roost.engine")
 
@@ -35,10 +33,28 @@ TURN_S, TURN_MAX_S = 0.02, 0.5
 
 
 class Runner:
-    def __init__(self, engine: Engine, released: Callable[[LiveTask], None]) -> None:
-        self.engine = engine
-        self.released = released
+    """Calls agents, in the order that their queues and the store give.
+
+    recovered: set when tasks found at start-up have been queued; until then it is not known who is first in a context.
+    """
+
+    def __init__(
+        self,
+        agents: Agents,
+        worker: Worker,
+        turns: Leases,
+        meter: Meter,
+        lives: LiveTasks,
+        recovered: asyncio.Event,
+    ) -> None:
+        self.agents = agents
+        self.worker = worker
+        self.turns = turns
+        self.meter = meter
+        self.lives = lives
+        self.recovered = recovered
         self.queues: dict[str, AgentQueue] = {}
+        """The queues of all agents that are served, and of removed ones whose last runs have not ended."""
         self.runs: dict[str, tuple[AgentQueue, Run]] = {}
         """By task id: every run that is running or waits."""
         self.waiting: dict[Run, asyncio.Task[None]] = {}
@@ -51,34 +67,65 @@ class Runner:
         """No run begins any more."""
         self.closing = False
         """Runs are being stopped, and their tasks left to other hosts or the next start."""
+        for agent in agents:
+            self._serve_agent(agent)
+        agents.subscribe(self._agent_changed)
 
-    def add(self, hosted: HostedAgent) -> None:
-        self.queues[hosted.profile.id] = AgentQueue(hosted, self._launch)
+    # Agents
+
+    def queue(self, agent: str) -> AgentQueue | None:
+        """The queue of an agent that is served; None if it is not."""
+        return None if self.agents.get(agent) is None else self.queues[agent]
+
+    def _serve_agent(self, agent: str) -> None:
+        hosted = self.agents.get(agent)
+        assert hosted is not None
+        if agent in self.queues:
+            self.queues[agent].replace(hosted)
+        else:
+            self.queues[agent] = AgentQueue(hosted, self._launch)
+
+    def _agent_changed(self, change: AgentChange) -> None:
+        if change.hosted is not None:
+            self._serve_agent(change.agent)
+            return
+        if change.cancel:
+            for task_id, (queue, _) in list(self.runs.items()):
+                if queue is self.queues.get(change.agent):
+                    self.cancel(task_id)
+        self._forget_queue(change.agent)
+
+    def _forget_queue(self, agent: str) -> None:
+        queue = self.queues.get(agent)
+        if queue is not None and queue.empty and self.agents.get(agent) is None:
+            del self.queues[agent]
+
+    # Runs
 
     def submit(self, queue: AgentQueue, run: Run, slot: QuotaSlot | None = None) -> None:
         """Call the agent when it is the run's turn. `slot` is what the run holds in the quotas already."""
-        run.live.busy += 1
+        run.live.hold()
         self.runs[run.live.new.id] = (queue, run)
-        meter, scope = self.engine.meter, run.live.new.scope
-        if slot is None and not meter.idle:
+        scope = run.live.new.scope
+        if slot is None and not self.meter.idle:
             principal = "" if scope.owner == WHOLE_TENANT else scope.owner
-            slot = meter.resume_task(principal, scope.tenant, scope.agent)
+            slot = self.meter.resume_task(principal, scope.tenant, scope.agent)
         if slot is not None:
             self.slots[run] = slot
         if run.has_turn or run.hosted.profile.parallel:
             queue.submit(run)
         else:
-            queue.waiting += 1
+            queue.joined_queue()
             waiting = self.waiting[run] = asyncio.get_running_loop().create_task(self._await_turn(queue, run))
             waiting.add_done_callback(lambda _: queue.left_queue())
 
     async def _await_turn(self, queue: AgentQueue, run: Run) -> None:
         """Wait for the turn of the task in its context, among all hosts."""
         delay = TURN_S
-        await self.engine.recovered.wait()
+        await self.recovered.wait()
         while not run.cancel_requested and not run.live.lost:
             try:
-                before = await self.engine.store.take_turn(run.live.new.id)
+                before = await self.turns.take_turn(run.live.new.id)
             except StoreUnavailable as error:
                 log.warning("task %s waits for its turn: %s", run.live.new.id, error, extra=run.about)
             else:
@@ -186,7 +233,7 @@ class Runner:
 
     async def _record_attempt(self, live: LiveTask) -> None:
         """Record that the agent is called, so that it is not called again for the same message after a crash."""
-        live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.engine.worker))
+        live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.worker.name))
         await live.commit()
 
     def _watch(self, run: Run) -> asyncio.Task[None] | None:
@@ -287,5 +334,5 @@ class Runner:
         slot = self.slots.pop(run, None)
         if slot is not None:
             slot.leave()
-        run.live.busy -= 1
-        self.released(run.live)
+        self.lives.unhold(run.live)
+        self._forget_queue(run.live.new.scope.agent)

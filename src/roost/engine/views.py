@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.engine.store_types import Snapshot
 from roost.protocol.codec import decoder, encode
-from roost.protocol.types import Task
+from roost.protocol.types import Task, TaskState
 
 
 class _Body(Struct, rename="camel", omit_defaults=True):
@@ -54,7 +54,7 @@ def trim_task(task: bytes, history_length: int) -> bytes:
     return task_bytes(found, history_length)
 
 
-def view(snapshot: Snapshot, history_length: int | None, *, artifacts: bool = True) -> bytes:
+def snapshot_bytes(snapshot: Snapshot, history_length: int | None, *, artifacts: bool = True) -> bytes:
     body = trim_body(snapshot.body, history_length)
     return splice(body, snapshot.artifacts) if artifacts else body
 
@@ -68,3 +68,8 @@ def task_bytes(task: Task, history_length: int | None = None) -> bytes:
         return encode(task)
     finally:
         task.history = history
+
+
+def state_word(state: TaskState | None) -> str:
+    """The state as messages to people name it."""
+    return str(state).removeprefix("TASK_STATE_")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
+
+from msgspec.structs import asdict
 
 from roost._version import VERSION
 from roost.engine.store_types import PushConfig
@@ -49,6 +52,8 @@ class Sender(Protocol):
 class Webhook(NamedTuple):
     task_id: str
     config: TaskPushNotificationConfig
+    extensions: list[str] = []
+    """URIs of extensions that add to what it receives: those that the request which created it had activated."""
 
     @property
     def host(self) -> str:
@@ -95,14 +100,24 @@ def host_of(url: str) -> str:
     return f"{shown}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
-def sealed(seal: Seal, task_id: str, config: TaskPushNotificationConfig, cursor: int) -> PushConfig:
-    return PushConfig(task_id, config.id, seal.seal(encode(config), _about(task_id, config.id)), cursor)
+class _Sealed(TaskPushNotificationConfig):
+    """A config as it is stored, encrypted, with the extensions of the request that created it."""
+
+    extensions: list[str] = []
+
+
+def sealed(
+    seal: Seal, task_id: str, config: TaskPushNotificationConfig, cursor: int, extensions: Sequence[str] = ()
+) -> PushConfig:
+    kept = _Sealed(**asdict(config), extensions=list(extensions))
+    return PushConfig(task_id, config.id, seal.seal(encode(kept), _about(task_id, config.id)), cursor)
 
 
 def opened(seal: Seal, config: PushConfig) -> Webhook:
-    """WrongKey if it was sealed with another one."""
-    data = seal.open(config.sealed, _about(config.task_id, config.id))
-    return Webhook(config.task_id, decoder(TaskPushNotificationConfig)(data))
+    """Decrypt a webhook. WrongKey if it was encrypted with another key."""
+    kept = asdict(decoder(_Sealed)(seal.open(config.sealed, _about(config.task_id, config.id))))
+    extensions = kept.pop("extensions")
+    return Webhook(config.task_id, TaskPushNotificationConfig(**kept), extensions)
 
 
 def _about(task_id: str, config_id: str) -> bytes:

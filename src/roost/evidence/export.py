@@ -69,6 +69,18 @@ async def export(
     return manifest
 
 
+class Exporter:
+    """Exports bundles from the store of a running host."""
+
+    def __init__(self, store: AdminStore, keyring: Keyring) -> None:
+        self.store = store
+        self.keyring = keyring
+
+    async def export(self, selection: Selection, out: IO[bytes], cards: Mapping[str, bytes]) -> Manifest:
+        """Write a bundle to `out`, with the cards of agents, by their ids."""
+        return await export(Source(self.store, self.keyring, cards), selection, out)
+
+
 class _Export:
     def __init__(self, source: Source, selection: Selection, limits: BundleLimits, parts: Parts) -> None:
         self.store, self.keyring, self.cards = source

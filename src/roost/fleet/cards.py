@@ -7,9 +7,8 @@ from email.utils import formatdate
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from roost.engine.extension import Extensions
 from roost.engine.hosted import ExtendedCard, Profile
-from roost.engine.idempotency import EXTENSION as IDEMPOTENCY
-from roost.engine.tenancy import EXTENSION as MULTI_TENANT
 from roost.protocol.codec import encode
 from roost.protocol.types import (
     AgentCapabilities,
@@ -31,22 +30,7 @@ OLD_VERSION = "0.3"
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 MAX_AGE_S = 60
 
-STREAM_RESUME = "urn:roost:a2a:stream-resume:v1"
 FLEET = "https://scitex.ai/a2a/extensions/sac-fleet/v1"
-
-HOST_EXTENSIONS = (
-    AgentExtension(
-        uri=STREAM_RESUME,
-        description="SSE events carry ids; SubscribeToTask with Last-Event-ID goes on after that event.",
-    ),
-    AgentExtension(
-        uri=IDEMPOTENCY,
-        description="A message sent again with its messageId is answered as it was the first time, and makes no second"
-        " task; with another content it is refused.",
-    ),
-)
-
-
 FLEET_BLOCK = "x-scitex-agent-container"
 
 
@@ -57,8 +41,8 @@ class Terms(NamedTuple):
     """Alternatives: any one of them is enough. None: nothing is asked."""
     description: str = ""
     openid_url: str = ""
-    tenants: str = "off"
-    """How multi-tenant/v1 is meant: off, declared or enforced."""
+    extensions: Extensions = Extensions()
+    """The extensions that the host supports."""
     push: bool = True
     """Webhooks are called."""
     grpc: str = ""
@@ -78,22 +62,6 @@ class ServedCard(NamedTuple):
     last_modified: str
 
 
-def extensions_of(profile: Profile, tenants: str = "off") -> list[AgentExtension]:
-    return [*host_extensions(tenants), *profile.extensions]
-
-
-def host_extensions(tenants: str) -> list[AgentExtension]:
-    if tenants == "off":
-        return list(HOST_EXTENSIONS)
-    multi_tenant = AgentExtension(
-        uri=MULTI_TENANT,
-        description="message.metadata.tenant_id chooses one of the caller's tenants; tasks of others do not exist.",
-        required=tenants == "enforced",
-        params={"enforcement": tenants},
-    )
-    return [*HOST_EXTENSIONS, multi_tenant]
-
-
 def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: ExtendedCard | None = None) -> AgentCard:
     """`base` is the agent's own URL, without a slash at its end."""
     more = extended or ExtendedCard()
@@ -106,7 +74,7 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
             streaming=profile.streaming,
             push_notifications=terms.push,
             extended_agent_card=has_extended(profile, terms),
-            extensions=[*extensions_of(profile, terms.tenants), *more.extensions],
+            extensions=[*terms.extensions.declared(profile), *more.extensions],
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
@@ -153,7 +121,7 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
             streaming=True,
             push_notifications=terms.push,
             extended_agent_card=False,
-            extensions=[*host_extensions(terms.tenants), members],
+            extensions=[*terms.extensions.declared(None), members],
         ),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],

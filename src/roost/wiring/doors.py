@@ -18,6 +18,7 @@ from roost.doors.observability import Observability, ObservabilityDoor
 from roost.doors.openai.door import OpenAIDoor
 from roost.doors.rest import RestDoor
 from roost.doors.sandbox import SandboxDoor
+from roost.evidence.export import Exporter
 from roost.identity.tokens import Tokens
 from roost.settings import Settings
 from roost.wiring.identity import IdentityServices
@@ -27,7 +28,12 @@ def open_doors(
     settings: Settings, context: Context, identity: IdentityServices, observability: Observability
 ) -> list[Door]:
     doors: list[Door | None] = [
-        AdminDoor(context, Tokens(identity.token_cache.store, identity.audit), identity.audit),
+        AdminDoor(
+            context,
+            Tokens(identity.store, identity.audit),
+            identity.audit,
+            Exporter(identity.store, identity.keyring),
+        ),
         OpenAIDoor(context, cancels=settings.openai_cancel) if settings.openai else None,
         MCPDoor(context, VERSION, sessions_here=settings.workers == 1) if settings.mcp else None,
         ObservabilityDoor(context, observability, open_metrics=settings.open_metrics),

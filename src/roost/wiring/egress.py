@@ -7,9 +7,7 @@ import logging
 import httpx
 
 from roost.egress import Egress, EgressFailed, EgressRefused, policy
-from roost.engine.delivery import CALLS, PushRules
-from roost.engine.engine import Engine
-from roost.engine.push import Pusher
+from roost.engine.delivery import CALLS, PushRules, PushSettings
 from roost.engine.webhook import Headers, Undeliverable
 from roost.identity.jwks import MAX_BYTES, Fetch
 from roost.identity.seal import Seal
@@ -26,7 +24,10 @@ def open_egress(settings: Settings) -> Egress:
     return Egress(policy(settings.push_allow_hosts, settings.push_allow_cidrs), max_connections=CALLS)
 
 
-def open_pusher(settings: Settings, engine: Engine, egress: Egress, seal: Seal) -> Pusher:
+def open_push(settings: Settings, egress: Egress, seal: Seal) -> PushSettings | None:
+    """What calling webhooks needs; None where the settings switch it off."""
+    if not settings.push:
+        return None
     rules = PushRules(
         attempts=settings.push_attempts,
         retry_s=settings.push_retry_s,
@@ -34,8 +35,7 @@ def open_pusher(settings: Settings, engine: Engine, egress: Egress, seal: Seal) 
         coalesce_s=settings.push_coalesce_ms / 1000,
         secret=settings.push_secret,
     )
-    agents = engine.runner.queues
-    return Pusher(engine.store, engine.worker, WebhookSender(egress), seal, rules, agents, engine.stats)
+    return PushSettings(WebhookSender(egress), seal, rules)
 
 
 def open_issuer_egress(settings: Settings) -> Egress:

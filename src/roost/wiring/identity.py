@@ -9,13 +9,13 @@ from roost.doors.access import Access, AccessRules
 from roost.egress import Egress
 from roost.engine.engine import Engine
 from roost.engine.hosted import Profile
+from roost.engine.ports import Store
 from roost.engine.store_types import Party
-from roost.engine.tenancy import ENFORCED
+from roost.extensions.multi_tenant import ENFORCED
 from roost.identity import quotas
 from roost.identity.audit import AuditLog
 from roost.identity.jwt import Issuer, Verifier
 from roost.identity.keys import Keyring
-from roost.identity.ports import Identities
 from roost.identity.quotas import Meter
 from roost.identity.scopes import ADMIN, ALL_AGENTS, AUDIT, METRICS, OPERATE, SCHEMES, parse_scopes
 from roost.identity.seal import Seal
@@ -40,11 +40,11 @@ class IdentityError(Exception):
 class IdentityServices:
     """`hosts` are the addresses that the host listens on, as far as they are known."""
 
-    def __init__(self, settings: Settings, engine: Engine, seal: Seal, hosts: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, store: Store, engine: Engine, seal: Seal, hosts: Sequence[str]) -> None:
         self.settings = settings
+        self.store = store
         self.hosts = hosts
         self.engine = engine
-        store: Identities = engine.store
         whole_tenant = settings.ownership == "tenant"
         self.audit = AuditLog(store)
         self.token_cache = TokenCache(store, whole_tenant=whole_tenant)
@@ -106,8 +106,8 @@ class IdentityServices:
 
     async def _share(self) -> None:
         """Exchange the counts of quotas with other hosts."""
-        meter, store = self.engine.meter, self.engine.store
-        meter.set_others(await store.share(self.engine.worker, meter.figures()))
+        meter, store = self.engine.meter, self.store
+        meter.set_others(await store.share(self.engine.worker.name, meter.figures()))
         wanted = list(meter.wanted)
         if wanted:
             sizes = await store.stored_bytes([(PARTIES[kind], name) for kind, name in wanted])

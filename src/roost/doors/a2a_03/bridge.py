@@ -22,8 +22,8 @@ from roost.doors.http import Headers
 from roost.doors.operations import opening, unary
 from roost.doors.protobuf import page_of, read, wire, write
 from roost.doors.sse import EventForm
-from roost.engine.live import StreamFrame
 from roost.engine.responses import SendResult, TaskStream
+from roost.engine.ring import StreamFrame
 from roost.protocol.errors import A2AError, TaskNotFound, UnsupportedOperation
 from roost.protocol.operations import BY_NAME, Operation
 

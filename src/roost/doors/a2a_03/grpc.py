@@ -23,8 +23,8 @@ from roost.doors.admission import Call, OpenStream
 from roost.doors.grpc import GrpcDoor
 from roost.doors.grpc_errors import Servicer, abort
 from roost.doors.http import RequestHead
-from roost.engine.live import StreamFrame
 from roost.engine.responses import TaskStream
+from roost.engine.ring import StreamFrame
 from roost.protocol.errors import A2AError
 from roost.protocol.operations import OPERATIONS, Operation
 

@@ -10,7 +10,7 @@ from roost.doors.http import ClientGone, Headers, Request
 from roost.doors.openai.errors import NO_RETRY
 from roost.doors.openai.turn_reader import Piece, TurnReader, word
 from roost.doors.sse import ClientWatch, send_events
-from roost.engine.live import StreamFrame
+from roost.engine.ring import StreamFrame
 from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, Unavailable
 from roost.protocol.types import CancelTaskRequest, StreamResponse

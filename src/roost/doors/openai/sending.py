@@ -13,10 +13,10 @@ from roost.doors.http import REPLAYED, Request
 from roost.doors.openai.exchange import KEY, Exchange, TurnReference
 from roost.doors.openai.turn import OURS, ChatTurn, NamedAnswer, beside
 from roost.doors.openai.turn_reader import TurnReader, task_of_reply
-from roost.engine import idempotency, tenancy
 from roost.engine.ids import new_id
 from roost.engine.responses import TaskStream
 from roost.engine.store_types import Scope
+from roost.extensions import idempotency, multi_tenant
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
@@ -34,7 +34,7 @@ from roost.protocol.types import (
 )
 
 PART = re.compile(r"message\.parts\[(\d+)\][.\w]*")
-FIELDS = {"message.messageId": "Idempotency-Key", tenancy.FIELD: "metadata.tenant_id"}
+FIELDS = {"message.messageId": "Idempotency-Key", multi_tenant.FIELD: "metadata.tenant_id"}
 FIRST = 1
 """The sequence number of a task's first entry."""
 MOST_RECALLED = 50
@@ -67,13 +67,15 @@ class Joined(NamedTuple):
 async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: bool) -> AsyncIterator[Exchange]:
     """Send the message, and follow its turn for as long as the block lasts."""
     with _in_their_words(wanted.turn):
-        call, message, extensions = await _message(call, request, wanted)
+        call, message = await _message(call, request, wanted)
     sending = SendMessageRequest(message=message, metadata=dict(wanted.metadata or {}) or None)
 
     async def opened() -> TaskStream:
         with _in_their_words(wanted.turn):
-            engine = call.context.engine
-            return await engine.stream(call.principal, call.agent, sending, extensions, counted=wanted.streams)
+            engine, keyed = call.context.engine, bool(request.header(KEY).strip())
+            return await engine.stream(
+                call.principal, call.agent, sending, request.extensions, counted=wanted.streams, keyed=keyed
+            )
 
     async with call.stream(opened()) as stream:
         opening = stream.opening
@@ -88,16 +90,18 @@ async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: b
         yield Exchange(call, request, place, TurnReader(task), stream, kept=kept, cancels=cancels)
 
 
-async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[Call, Message, list[str]]:
+async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[Call, Message]:
     """Build the message of a turn: for which caller within its tenants, in which context, as the answer to what."""
     engine, given = call.context.engine, wanted.metadata or {}
     key = request.header(KEY).strip()
     message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wanted.turn.parts)
-    if tenancy.KEY in given:
-        message.metadata = {tenancy.KEY: given[tenancy.KEY]}
-    elif TENANT in request.headers and engine.tenancy != tenancy.OFF:
-        message.metadata = {tenancy.KEY: call.principal.tenant}
-    call = call._replace(principal=tenancy.confined(engine.tenancy, call.principal, message))
+    tenants = multi_tenant.URI in engine.extensions
+    if multi_tenant.KEY in given:
+        message.metadata = {multi_tenant.KEY: given[multi_tenant.KEY]}
+    elif TENANT in request.headers and tenants:
+        message.metadata = {multi_tenant.KEY: call.principal.tenant}
+    if tenants:
+        call = call._replace(principal=multi_tenant.confined(call.principal, message))
     joined = await _joined(call, wanted)
     call = call._replace(principal=joined.principal)
     if key and joined.context:
@@ -105,9 +109,9 @@ async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[C
     turn = wanted.turn if joined.context else await _recalled(call, request, wanted.turn)
     message.context_id, message.task_id = joined.context, joined.task
     chosen: JSONObject = message.metadata or {}
-    room = engine.max_metadata - len(encode(chosen))
+    room = engine.limits.metadata - len(encode(chosen))
     message.metadata = {**chosen, **beside(turn, with_history=not joined.context, room=room)} or None
-    return call, message, [*request.extensions, *([idempotency.EXTENSION] if key else [])]
+    return call, message
 
 
 async def _joined(call: Call, wanted: TurnRequest) -> Joined:
@@ -117,11 +121,9 @@ async def _joined(call: Call, wanted: TurnRequest) -> Joined:
         if place is None or place.agent != call.agent:
             raise _no_previous(wanted.previous)
         try:
-            live = await engine.find(principal, call.agent, place.task)
+            new, state = await engine.locate(principal, call.agent, place.task)
         except TaskNotFound:
             raise _no_previous(wanted.previous) from None
-        new, state = live.new, live.state
-        engine.unhold(live)
         if session and session != new.context_id:
             raise InvalidParams("previous_response_id is of another session", field="previous_response_id")
         principal, session = principal.within(new.scope.tenant, "previous_response_id"), new.context_id
@@ -140,7 +142,7 @@ async def _joined(call: Call, wanted: TurnRequest) -> Joined:
 async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
     """Let a repeated message answer the question that it answered at first, or none, whatever waits now."""
     scope = Scope(joined.principal.tenant, joined.principal.owner, call.agent)
-    found = await call.context.engine.store.read_reserved(idempotency.key(scope, key))
+    found = await call.context.engine.reserved(idempotency.key(scope, key))
     if found is None:
         return joined
     return joined._replace(task=found.task_id if found.seq > FIRST else "")

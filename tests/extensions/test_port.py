@@ -1,0 +1,132 @@
+"""The port for extensions: an extension of the tests declares itself, checks, records, and adds for its readers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from roost import Agent
+from roost.engine.extension import Extension, Incoming
+from roost.engine.hosted import Profile
+from roost.engine.store_types import Scope
+from roost.host import Host
+from roost.protocol.errors import InvalidParams
+from roost.protocol.types import AgentExtension, JSONObject, Task
+from roost.settings import Settings
+from roost.testing import BASE
+from tests.waiting import PATIENCE_S
+
+URI = "urn:roost:test:mood:v1"
+
+
+class Mood(Extension):
+    """Refuses a bad mood, records the mood of the host, and shows readers who ask for it a smile."""
+
+    uri = URI
+
+    def declaration(self, profile: Profile | None) -> AgentExtension:
+        return AgentExtension(uri=URI, params={"of": "fleet" if profile is None else profile.id})
+
+    def accept(self, incoming: Incoming) -> Incoming:
+        if URI not in incoming.activated:
+            return incoming
+        if (incoming.request.metadata or {}).get("mood") == "bad":
+            raise InvalidParams("metadata.mood is bad", field="metadata.mood")
+        return incoming._replace(stamped_by=(*incoming.stamped_by, self))
+
+    def stamp(self, scope: Scope) -> JSONObject:
+        return {"mood": scope.agent}
+
+    def add_to_task(self, task: Task) -> None:
+        task.metadata = {**(task.metadata or {}), "smile": "task"}
+
+    def add_to_event(self, event: Any) -> None:
+        event.metadata = {**(event.metadata or {}), "smile": "event"}
+
+
+def agent() -> Agent:
+    agent = Agent("echo")
+
+    @agent.on_message
+    async def echo(task):
+        if task.text == "ask":
+            yield (await task.ask("what?")).text
+        yield task.text
+
+    return agent
+
+
+@asynccontextmanager
+async def host() -> AsyncIterator[httpx.AsyncClient]:
+    served = Host([agent()], Settings(public_url=BASE, memory=True), more_extensions=[Mood()])
+    await served.start()
+    headers = {"A2A-Version": "1.0"}
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(served), base_url=f"{BASE}/agents/echo/", headers=headers, timeout=PATIENCE_S
+        ) as client:
+            yield client
+    finally:
+        await served.close()
+
+
+ACTIVATED = {"A2A-Extensions": URI}
+
+
+def message(text: str = "hello", message_id: str = "", **more: Any) -> dict[str, Any]:
+    said = {"messageId": message_id or str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": {**said, **more}}
+
+
+async def test_the_card_declares_it():
+    async with host() as client:
+        declared = (await client.get(".well-known/agent-card.json")).json()["capabilities"]["extensions"]
+        assert {"uri": URI, "params": {"of": "echo"}} in declared
+
+
+async def test_it_refuses_a_message_and_nothing_is_recorded():
+    async with host() as client:
+        refused = await client.post("message:send", json={**message(), "metadata": {"mood": "bad"}}, headers=ACTIVATED)
+        assert refused.status_code == 400
+        assert "metadata.mood" in refused.text
+        assert (await client.get("tasks")).json()["totalSize"] == 0
+
+
+async def test_what_it_records_is_in_the_base_and_what_it_adds_only_for_its_readers():
+    async with host() as client:
+        sent = (await client.post("message:send", json=message(), headers=ACTIVATED)).json()["task"]
+        assert sent["metadata"] == {"mood": "echo", "smile": "task"}
+        base = (await client.get(f"tasks/{sent['id']}")).json()
+        assert base["metadata"] == {"mood": "echo"}
+        assert (await client.get(f"tasks/{sent['id']}", headers=ACTIVATED)).json() == sent
+        page = (await client.get("tasks", headers=ACTIVATED)).json()
+        assert [task["metadata"] for task in page["tasks"]] == [{"mood": "echo", "smile": "task"}]
+        assert (await client.get("tasks")).json()["tasks"][0]["metadata"] == {"mood": "echo"}
+
+
+async def test_streams_add_it_for_the_reader_who_activated_it_and_for_no_other():
+    async with host() as client:
+        body = message("ask")
+        asked = await client.post("message:stream", json=body, headers=ACTIVATED)
+        assert asked.text.count('"smile":"event"') == asked.text.count("Update") > 0
+        assert '"smile":"task"' in asked.text
+        task_id = asked.text.partition('"taskId":"')[2].partition('"')[0]
+        plain = await client.post("message:stream", json=message("this", taskId=task_id))
+        assert "smile" not in plain.text
+        assert '"mood":"echo"' in plain.text, "later events carry the stamp too"
+        again = await client.post(f"tasks/{task_id}:subscribe", headers={**ACTIVATED, "Last-Event-ID": "1"}, json={})
+        assert again.text.count('"smile":"event"') == again.text.count("Update") > 0
+
+
+async def test_a_repeat_has_the_first_answer_with_what_the_repeat_activates():
+    async with host() as client:
+        body = message()
+        first = (await client.post("message:send", json=body, headers=ACTIVATED)).json()["task"]
+        repeat = await client.post("message:send", json=body)
+        assert repeat.headers["Idempotent-Replayed"] == "true"
+        assert repeat.json()["task"] == {**first, "metadata": {"mood": "echo"}}
+        assert (await client.post("message:send", json=body, headers=ACTIVATED)).json()["task"] == first
