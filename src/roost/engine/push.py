@@ -315,7 +315,7 @@ class Pusher:
         while (room := BUSY - len(self.running)) > 0:
             limit, worker = min(TAKE, room), self.worker
             with self._ask():
-                pushes = await self.store.hold_pushes(worker, list(self.agents), limit)
+                pushes = await self.store.hold_pushes(worker, limit)
                 for push in pushes if worker == self.worker else ():
                     key = (push.config.task_id, push.config.id)
                     if key in self.changing or key in self.changed:
