@@ -14,7 +14,7 @@ from roost.engine.engine import Engine
 from roost.engine.live import Phase
 from roost.engine.store_types import Adopted, Append, Push, Refusal, StoreUnavailable
 from roost.host import Host
-from roost.protocol.states import ACTIVE
+from roost.protocol.states import ACTIVE, PAUSED
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.testing import BASE, InProcessClient
@@ -80,13 +80,22 @@ class SharedStore(MemoryStore):
         self.turns.add(task_id)
         return None
 
-    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+    async def hold_pushes(self, worker: str, limit: int) -> list[Push]:
         held = {key for key, push in self.pushes.items() if self.alive(push.holder)}
         kept = {key: self.pushes.pop(key) for key in held}
         try:
-            return await super().hold_pushes(worker, agents, limit)
+            return await super().hold_pushes(worker, limit)
         finally:
             self.pushes |= kept
+
+    async def unfinished(self, agent: str, limit: int) -> list[str]:
+        found = [
+            row.new.id
+            for row in self.rows.values()
+            if row.new.scope.agent == agent
+            and (row.head.state in PAUSED or (row.head.state in ACTIVE and not self.alive(row.head.worker)))
+        ]
+        return sorted(found)[:limit]
 
     async def close(self) -> None:
         return None

@@ -78,11 +78,11 @@ class Store(MemoryStore):
         self.moves += moves
         return await super().move_pushes(worker, moves)
 
-    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+    async def hold_pushes(self, worker: str, limit: int) -> list[Push]:
         self.looks += 1
         if self.down:
             raise StoreUnavailable("down")
-        found = await super().hold_pushes(worker, agents, limit)
+        found = await super().hold_pushes(worker, limit)
         if found and self.loses_holds:
             self.loses_holds = False
             raise StoreUnavailable("the answer was lost")
@@ -111,7 +111,7 @@ class SharedStore(Store):
         super().__init__()
         self.workers_dead: set[str] = set()
 
-    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+    async def hold_pushes(self, worker: str, limit: int) -> list[Push]:
         others = {
             key: push
             for key, push in self.pushes.items()
@@ -119,7 +119,7 @@ class SharedStore(Store):
         }
         self.pushes = {key: push for key, push in self.pushes.items() if key not in others}
         try:
-            return await super().hold_pushes(worker, agents, limit)
+            return await super().hold_pushes(worker, limit)
         finally:
             self.pushes |= others
 

@@ -200,15 +200,16 @@ def test_what_no_webhook_takes_waits_for_the_operator(http: httpx.Client, hook: 
         task = door.ok("SendMessage", sending("a b c d", configuration=with_hook(hook.url(), id="mine")), "stream")
         task_id = task["task"]["id"]
 
-        def listed() -> dict[str, Any]:
+        def listed() -> list[dict[str, Any]]:
+            """Return the webhooks that fail: none until the first attempt is recorded."""
             done = roost("push", "list", "--failing", "--json", "--data", tmp_path)
             assert done.returncode == 0, done.stderr
-            (found,) = httpx.Response(200, text=done.stdout).json()["configs"]
-            assert isinstance(found, dict)
-            return found
+            configs = httpx.Response(200, text=done.stdout).json()["configs"]
+            assert isinstance(configs, list)
+            return configs
 
-        eventually(lambda: listed()["state"] == "paused")
-        found = listed()
+        eventually(lambda: [found["state"] for found in listed()] == ["paused"])
+        (found,) = listed()
         assert (found["task"], found["config"], found["agent"]) == (task_id, "mine", "stream")
         assert (found["host"], found["deadLetters"], found["error"]) == (
             f"127.0.0.1:{hook.port}",

@@ -26,6 +26,7 @@ from .conftest import Open
 from .samples import SCOPE, addition, audited, config, creation, entry, head, key, reservation, token
 
 TASKS = 8
+FUTURE_MS = 2**50
 
 
 class Chains:
@@ -101,6 +102,7 @@ async def backup(tmp_path: Path) -> Path:
     await store.commit([creation("t", reserve=reservation("m"), push=config("t"), worker="gone"), creation("other")])
     await store.commit([addition("other", entry(2), head=head(TaskState.COMPLETED, worker=None))])
     await keep_identities(store)
+    await store.note_served(["gone"])
     backup_sqlite(tmp_path / "first", tmp_path / "kept")
     await store.close()
     return tmp_path / "kept"
@@ -151,6 +153,33 @@ async def test_what_is_restored_is_all_that_was_backed_up(backup: Path, tmp_path
     assert [one.task_id for one in await second.adopt("me", ["agent"], 10)] == ["t"]
     await same_identities(first, second)
     await first.close()
+    await second.close()
+
+
+async def test_after_a_restore_no_agent_counts_as_unserved_and_the_file_is_a_whole_one(
+    backup: Path, tmp_path: Path
+) -> None:
+    """The time for which an agent was not served must not grow while the backup lay on a shelf."""
+    restore_sqlite(backup, tmp_path / "second")
+    assert sorted(path.name for path in (tmp_path / "second").iterdir()) == ["journal.db", "journal.lock"]
+    first, second = SQLiteStore(tmp_path / "first"), SQLiteStore(tmp_path / "second")
+    assert await first.unserved(FUTURE_MS) == ["agent", "gone"]
+    assert await second.unserved(FUTURE_MS) == []
+    await second.note_served(["new"])
+    assert await second.unserved(FUTURE_MS) == ["agent", "new"]
+    await first.close()
+    await second.close()
+
+
+async def test_a_backup_of_an_older_schema_is_restored(backup: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(backup) as connection:
+        connection.execute("DROP TABLE served_agents")
+        connection.execute("UPDATE meta SET value = 4 WHERE key = 'schema'")
+    connection.close()
+    restore_sqlite(backup, tmp_path / "second")
+    second = SQLiteStore(tmp_path / "second")
+    assert await second.read_task("t") is not None
+    assert await second.unserved(FUTURE_MS) == []
     await second.close()
 
 
@@ -297,8 +326,13 @@ async def test_what_is_restored_into_postgresql_is_all_that_was_backed_up(
     await first.commit([creation("t", reserve=reservation("m"), push=config("t"), worker="gone")])
     await keep_identities(first)
     await first.share("worker", b"figures")
+    await first.note_served(["gone"])
     await asyncio.to_thread(postgres_backup.back_up, database, tmp_path / "kept")
     url = new_database(postgres_server.url)
+    unused = PostgresStore(url)
+    await unused.open()
+    await unused.note_served(["unused"])
+    await unused.close()
     rows = await asyncio.to_thread(postgres_backup.restore, url, tmp_path / "kept")
     assert (rows["tokens"], rows["signing_keys"], rows["audit"], rows["kept"]) == (2, 2, 3, 3)
     second = PostgresStore(url)
@@ -307,5 +341,7 @@ async def test_what_is_restored_into_postgresql_is_all_that_was_backed_up(
     assert await second.read_pushes("t") == await first.read_pushes("t")
     await same_identities(first, second)
     assert await second.share("another", b"") == {}
+    assert await first.unserved(FUTURE_MS) == ["agent", "gone"]
+    assert await second.unserved(FUTURE_MS) == []
     await second.close()
     drop_database(url)

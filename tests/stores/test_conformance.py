@@ -552,8 +552,8 @@ async def only(store: Store, task_id: str = "t") -> Push:
     return push
 
 
-async def held(store: Store, worker: str, *agents: str, limit: int = 100) -> list[tuple[str, str]]:
-    found = await store.hold_pushes(worker, agents or ["agent"], limit)
+async def held(store: Store, worker: str, limit: int = 100) -> list[tuple[str, str]]:
+    found = await store.hold_pushes(worker, limit)
     assert {push.holder for push in found} <= {worker}
     return [(push.config.task_id, push.config.id) for push in found]
 
@@ -627,10 +627,9 @@ async def test_what_is_due_and_nobodys_is_held_by_who_asks_the_longest_due_first
         assert await store.move_pushes(WORKER, [move(name, delay_s=delay_s, keep=False)]) == [True]
     assert await store.move_pushes(WORKER, [move("paused", paused=True, keep=False)]) == [True]
     await store.put_push(config("mine"), "me")
-    assert await held(store, "me", "nobody") == []
     assert await held(store, "me", limit=2) == [("2", "hook"), ("3", "hook")]
-    assert await held(store, "me", "agent", "other") == [("1", "hook"), ("4", "hook")]
-    assert await held(store, "me", "agent", "other") == []
+    assert await held(store, "me") == [("1", "hook"), ("4", "hook")]
+    assert await held(store, "me") == []
 
 
 async def test_what_a_living_worker_holds_is_not_taken_and_what_a_dead_one_held_is(store: Store) -> None:
@@ -903,7 +902,7 @@ async def test_what_a_webhook_has_yet_to_hear_of_is_not_pruned(store: Store) -> 
     assert await pruned(store, 100, None, 10) == 1
     assert await pruned(store, None, 0, 10) == 0
     assert await store.read_task("t") is not None
-    [held] = await store.hold_pushes("worker-2", ["agent"], 10)
+    [held] = await store.hold_pushes("worker-2", 10)
     holder = held.holder or ""
     assert await store.move_pushes(holder, [move("t", cursor=1, delay_s=None, keep=False)]) == [True]
     assert await pruned(store, 100, None, 10) == 1

@@ -16,9 +16,10 @@ import pytest
 from roost.engine.journal import restore
 from roost.engine.store_types import Append, Scope, Snapshot
 from roost.engine.views import task_bytes
+from roost.identity.ports import now_ms
 from roost.protocol.entries import NO_CHAIN, STATUS, Entry, link
 from roost.protocol.fold import fold, new_task
-from roost.protocol.states import ACTIVE, TERMINAL
+from roost.protocol.states import ACTIVE, PAUSED, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.sqlite import SQLiteStore
 
@@ -81,6 +82,22 @@ async def test_the_task_that_was_interrupted_is_adopted_and_goes_on(recorded: di
     over = head(TaskState.FAILED, worker=None, fence=2)
     assert await store.commit([Append(task_id, 2, [more], None, over, Snapshot(more.seq, 0, b"{}", b"[]"))]) == [None]
     assert await store.adopt("me", agents, 100) == []
+    await store.close()
+
+
+async def test_its_agents_count_as_served_now_and_its_unfinished_tasks_are_found(
+    recorded: dict[str, Any], tmp_path: Path
+) -> None:
+    store = SQLiteStore(tmp_path)
+    before = now_ms()
+    await store.note_served([])
+    agents = await store.unserved(2**50)
+    assert agents == sorted({listing["scope"][2] for listing in recorded["listings"]})
+    assert await store.unserved(before) == []
+    stored = [await store.read_task(task_id) for task_id in recorded["tasks"]]
+    waiting = {found.new.id for found in stored if found is not None and found.head.state in PAUSED}
+    unfinished = {task_id for agent in agents for task_id in await store.unfinished(agent, 100)}
+    assert unfinished == waiting != set()
     await store.close()
 
 

@@ -169,9 +169,13 @@ class Stores(RuleBasedStateMachine):
     def delete(self, name: str, hook: str) -> None:
         self.both("delete_push", name, hook)
 
-    @rule(worker=st.sampled_from(["w1", "w2"]), agents=agents)
-    def hold(self, worker: str, agents: list[str]) -> None:
-        self.both("hold_pushes", worker, agents, 100, ordered=False)
+    @rule(worker=st.sampled_from(["w1", "w2"]))
+    def hold(self, worker: str) -> None:
+        self.both("hold_pushes", worker, 100, ordered=False)
+
+    @rule(agents=agents)
+    def serve(self, agents: list[str]) -> None:
+        self.both("note_served", agents)
 
     @rule(
         worker=st.sampled_from(["w1", "w2"]),
@@ -243,6 +247,10 @@ class Stores(RuleBasedStateMachine):
             self.both("list_pushes", failing=True, limit=10)
             self.both("outbox")
             self.both("usage")
+            self.both("agents")
+            self.both("unserved", 2**50)
+            for agent, limit in (("x", 100), ("x", 1), ("y", 2)):
+                self.both("unfinished", agent, limit)
         for name in getattr(self, "last", ()):
             self.both("read_task", name)
             self.both("read_internal", name)

@@ -29,12 +29,15 @@ from roost.engine.store_types import (
     StoreUnavailable,
     Taken,
 )
+from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores import postgres, postgres_identities, postgres_pool, postgres_schema
 from roost.stores.postgres import PostgresStore
 from roost.stores.postgres_pool import DriverMissing
+from roost.stores.postgres_pushes import HOLD
 from roost.stores.postgres_reads import READ_OWNED
+from roost.stores.postgres_records import UNFINISHED
 from roost.stores.postgres_rows import from_text, to_text
 from roost.stores.postgres_schema import VERSION
 from roost.stores.sqlite_schema import NewerSchema
@@ -181,6 +184,32 @@ async def test_a_database_of_schema_1_gets_accounts_of_what_is_in_it_and_its_hos
     await commit(old, addition("a", entry(3)))
     await commit(new, addition("a", entry(4)))
     assert len(await entries_of(old, "a")) == 5
+    await old.close()
+    await new.close()
+
+
+async def test_the_agents_of_a_database_of_schema_3_count_as_served_now_and_its_hosts_can_go_on(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(postgres_schema, "STEPS", postgres_schema.STEPS[:3])
+        older.setattr(postgres_schema, "VERSION", 3)
+        old = PostgresStore(database)
+        await old.open()
+    await commit(old, creation("left", worker=None), creation("asked", state=INPUT_REQUIRED, worker=None), ended("o"))
+    before = now_ms()
+    new = PostgresStore(database)
+    await new.open()
+    assert await new.unserved(2**50) == []
+    await new.note_served(["new"])
+    assert await new.unserved(before) == []
+    assert await new.unserved(2**50) == ["agent", "new"]
+    assert await new.unfinished("agent", 10) == ["asked", "left"]
+    await commit(old, creation("asked too", state=INPUT_REQUIRED, worker=None), addition("asked", entry(2)))
+    assert await new.unfinished("agent", 10) == ["asked", "asked too", "left"]
+    async with session(database) as look:
+        meta = dict(await look.fetch("SELECT key, value FROM meta"))
+        assert (meta["schema"], meta["readable"]) == (VERSION, 1)
     await old.close()
     await new.close()
 
@@ -338,6 +367,33 @@ async def test_only_the_tasks_of_gone_workers_are_found_among_many(store: Postgr
     assert await store.adopt("alive0", AGENTS, 100) == []
 
 
+async def test_tasks_of_workers_whose_lease_ran_out_are_unfinished(store: PostgresStore, other: PostgresStore) -> None:
+    assert await store.renew("alive", FOR_LONG)
+    assert await store.renew("brief", 0.05)
+    await commit(store, *(creation(worker, worker=worker) for worker in ("alive", "brief", "gone")))
+
+    async def ran_out() -> bool:
+        return await other.unfinished(SCOPE.agent, 10) == ["brief", "gone"]
+
+    await until(ran_out)
+    assert await store.adopt("alive", AGENTS, 1) != []
+    assert len(await store.unfinished(SCOPE.agent, 10)) == 1
+
+
+async def test_unfinished_tasks_and_webhooks_that_are_due_are_found_by_walking_indexes(
+    store: PostgresStore, database: str
+) -> None:
+    async with session(database) as look:
+        for name, value in postgres_pool.SETTINGS.items():
+            await look.execute(f"SET {name} = '{value}'")
+        unfinished = [line for (line,) in await look.fetch(f"EXPLAIN {UNFINISHED}", SCOPE.agent, 10)]
+        due = [line for (line,) in await look.fetch(f"EXPLAIN {HOLD}", "me", 10)]
+    assert any("tasks_paused on tasks" in line for line in unfinished)
+    assert any("tasks_by_worker on tasks" in line for line in unfinished)
+    assert any("pushes_due on pushes" in line or "pushes_by_holder on pushes" in line for line in due)
+    assert not any("Seq Scan" in line for line in unfinished + due)
+
+
 # Turns
 
 
@@ -418,7 +474,7 @@ async def test_hosts_that_look_for_webhooks_at_once_get_each_once(open_store: Op
     async def hold(host: PostgresStore, worker: str) -> None:
         assert await host.renew(worker, FOR_LONG)
         while len(held) < len(names):
-            held.extend(push.config.task_id for push in await host.hold_pushes(worker, AGENTS, 6))
+            held.extend(push.config.task_id for push in await host.hold_pushes(worker, 6))
 
     await asyncio.gather(*(hold(host, f"w{number}") for number, host in enumerate(stores)))
     assert sorted(held) == sorted(names)

@@ -11,6 +11,7 @@ import pytest
 
 from roost.engine.stats import size_of
 from roost.engine.store_types import UsageDelta
+from roost.identity.ports import now_ms
 from roost.protocol.types import TaskState
 from roost.stores import sqlite_schema
 from roost.stores.sqlite import SQLiteStore, StoreBroken
@@ -92,7 +93,7 @@ async def test_a_file_of_release_1_is_migrated_and_is_like_a_new_one(tmp_path: P
         await store.close()
     assert tables(tmp_path / "old" / "journal.db") == tables(tmp_path / "new" / "journal.db")
     for name in ("old", "new"):
-        assert meta(tmp_path / name / "journal.db") == {"version": 1, "schema": 4, "probes": 0, "identities": 0}
+        assert meta(tmp_path / name / "journal.db") == {"version": 1, "schema": 5, "probes": 0, "identities": 0}
 
 
 async def test_what_release_1_wrote_is_read_after_the_migration(tmp_path: Path) -> None:
@@ -167,6 +168,33 @@ async def test_a_file_of_schema_2_gets_accounts_of_what_is_in_it_and_its_release
     await store.close()
 
 
+async def test_the_agents_of_a_file_of_schema_4_count_as_served_now_and_its_release_can_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    release_1(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in (statement for step in sqlite_schema.STEPS[1:4] for statement in step):
+            connection.execute(statement)
+        connection.execute("INSERT INTO meta VALUES ('schema', 4)")
+        connection.execute("INSERT INTO scopes VALUES (1, 'tenant', 'owner', 'agent')")
+        connection.commit()
+    release_1_writes(path, "t", 1)
+    before = now_ms()
+    store = SQLiteStore(tmp_path)
+    assert await store.unserved(2**50) == []
+    await store.note_served(["new"])
+    assert await store.unserved(before) == []
+    assert await store.unserved(2**50) == ["agent", "new"]
+    await store.leave("other")
+    assert await store.unfinished("agent", 10) == ["t"]
+    await store.close()
+    assert meta(path) == {"version": 1, "schema": 5, "probes": 0, "identities": 0}
+    release_1_writes(path, "u", 1)
+    store = SQLiteStore(tmp_path)
+    assert [one.task_id for one in await store.adopt("me", ["agent"], 10)] == ["t", "u"]
+    assert await store.unserved(2**50) == ["agent", "new"]
+    await store.close()
+
+
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,15 +219,15 @@ def set_meta(path: Path, **values: int) -> None:
 
 async def test_a_file_that_only_newer_code_can_work_with_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     await SQLiteStore(tmp_path).close()
-    set_meta(tmp_path / "journal.db", version=5, schema=6)
+    set_meta(tmp_path / "journal.db", version=6, schema=7)
     before = (tmp_path / "journal.db").read_bytes()
     for _ in range(2):  # refused again, and not "in use": the lock was released
-        with pytest.raises(NewerSchema, match=r"schema 5.*knows 4.*upgrade Roost"):
+        with pytest.raises(NewerSchema, match=r"schema 6.*knows 5.*upgrade Roost"):
             SQLiteStore(tmp_path)
     assert (tmp_path / "journal.db").read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 async def test_a_file_of_a_newer_release_that_allows_it_is_used_as_it_is(tmp_path: Path, version: int) -> None:
     await SQLiteStore(tmp_path).close()
     set_meta(tmp_path / "journal.db", version=version, schema=7)

@@ -10,14 +10,16 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.engine.store_types import Scope, StoreUnavailable
 from roost.protocol.types import TaskState
+from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
@@ -129,6 +131,7 @@ async def test_a_folder_that_cannot_be_one_is_refused_with_what_to_do(tmp_path: 
 OPEN_AS_NOBODY = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from roost.stores.sqlite import SQLiteStore, StoreBroken
 if os.geteuid() == 0:  # who may write everywhere
     os.setgid(65534)
@@ -206,24 +209,47 @@ async def test_a_writer_that_cannot_open_the_file_any_more_says_why(tmp_path: Pa
     await store.close()
 
 
-async def test_what_is_to_be_pruned_is_found_by_walking_indexes(store: SQLiteStore) -> None:
-    scopes = [SCOPE._replace(owner=f"{number}", agent=f"{number % 2}") for number in range(60)]
-    await store.commit([ended(f"{n}", scope=scope, status_time=n, hidden=n % 3 == 0) for n, scope in enumerate(scopes)])
-    with closing(sqlite3.connect(store.path)) as connection:
+def plans_of(path: Path, query: Callable[[sqlite3.Connection], Any]) -> list[str]:
+    """Return the lines of SQLite's plans for the statements that the query reads with."""
+    with closing(sqlite3.connect(path)) as connection:
         statements: list[str] = []
         connection.set_trace_callback(statements.append)
-        assert len(records.find_prunable(connection, "0", 30, 5, 100)) == 25
+        query(connection)
         connection.set_trace_callback(None)
-        plans = [
+        return [
             row[3]
             for statement in statements
             if statement.startswith("SELECT")
             for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
         ]
+
+
+async def test_what_is_to_be_pruned_is_found_by_walking_indexes(store: SQLiteStore) -> None:
+    scopes = [SCOPE._replace(owner=f"{number}", agent=f"{number % 2}") for number in range(60)]
+    await store.commit([ended(f"{n}", scope=scope, status_time=n, hidden=n % 3 == 0) for n, scope in enumerate(scopes)])
+
+    def find(connection: sqlite3.Connection) -> None:
+        assert len(records.find_prunable(connection, "0", 30, 5, 100)) == 25
+
+    plans = plans_of(store.path, find)
     walked = [plan for plan in plans if " t " in f"{plan} "]
     assert any("tasks_by_state (scope=? AND state=? AND status_time<?)" in plan for plan in walked)
     assert any("tasks_unlisted (scope=? AND state=? AND status_time<?)" in plan for plan in walked)
     assert all(plan.startswith("SEARCH t USING COVERING INDEX") for plan in walked)
+
+
+async def test_unfinished_tasks_are_found_by_walking_indexes(store: SQLiteStore) -> None:
+    plans = plans_of(store.path, lambda connection: records.unfinished(connection, "agent", 10))
+    assert [plan for plan in plans if " t " in plan] == [
+        "SEARCH t USING COVERING INDEX tasks_by_state (scope=? AND state=?)",
+        "SEARCH t USING COVERING INDEX tasks_unlisted (scope=? AND state=?)",
+        "SCAN t USING INDEX tasks_active",
+    ]
+
+
+async def test_webhooks_that_are_due_are_found_by_walking_an_index(store: SQLiteStore) -> None:
+    plans = plans_of(store.path, lambda connection: pushes.hold_pushes(connection, "me", 10))
+    assert "SEARCH pushes USING INDEX pushes_due (due<?)" in plans
 
 
 async def test_for_a_task_of_someone_else_the_snapshot_is_not_looked_for(store: SQLiteStore) -> None:

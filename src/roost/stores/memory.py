@@ -34,7 +34,7 @@ from roost.engine.store_types import (
 )
 from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
-from roost.protocol.states import ACTIVE, TERMINAL
+from roost.protocol.states import ACTIVE, PAUSED, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.memory_checkpoints import MemoryCheckpoints
 from roost.stores.memory_identities import MemoryIdentities
@@ -64,6 +64,8 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         self.tombstones: dict[str, Tombstone] = {}
         self.kept: dict[tuple[Party, str], StoredUsage] = {}
         self.to_cancel: set[str] = set()
+        self.served: dict[str, int] = {}
+        """When each agent was served last, in milliseconds."""
 
     async def open(self) -> None:
         return None
@@ -233,12 +235,12 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         self.dead = [letter for letter in self.dead if letter[:2] != (task_id, config_id)]
         return self.pushes.pop((task_id, config_id), None) is not None
 
-    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+    async def hold_pushes(self, worker: str, limit: int) -> list[Push]:
         now = now_ms()
         due = [
             (push.due, key)
             for key, push in self.pushes.items()
-            if push.due is not None and push.due <= now and push.holder != worker and push.agent in agents
+            if push.due is not None and push.due <= now and push.holder != worker
         ]
         keys = [key for _, key in sorted(due)[:limit]]
         for key in keys:
@@ -304,7 +306,30 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
     # Records
 
     async def agents(self) -> list[str]:
-        return sorted({row.new.scope.agent for row in self.rows.values()})
+        scopes = [row.new.scope for row in self.rows.values()]
+        return sorted({scope.agent for scope in scopes + [gone.scope for gone in self.tombstones.values()]})
+
+    async def note_served(self, agents: Sequence[str]) -> None:
+        now = now_ms()
+        self.served |= dict.fromkeys(agents, now)
+        for agent in await self.agents():
+            self.served.setdefault(agent, now)
+
+    async def unserved(self, before_ms: int) -> list[str]:
+        return sorted(agent for agent, time_ms in self.served.items() if time_ms < before_ms)
+
+    async def unfinished(self, agent: str, limit: int) -> list[str]:
+        """List paused tasks, and active ones that no worker is named for.
+
+        The store does not know the name of the living worker. Tasks that name a dead one are found by `adopt`.
+        """
+        found = [
+            row.new.id
+            for row in self.rows.values()
+            if row.new.scope.agent == agent
+            and (row.head.state in PAUSED or (row.head.state in ACTIVE and row.head.worker is None))
+        ]
+        return sorted(found)[:limit]
 
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         delivering = {key[0] for key, push in self.pushes.items() if push.due is not None}

@@ -34,7 +34,10 @@ TABLES = (
     "checkpoints",
     "leaves",
 )
-"""The tables in a backup. Leases and shared figures are left out, because no worker is alive after a restore."""
+"""The tables in a backup. Leases and shared figures are left out, because no worker is alive after a restore.
+
+So are the times when agents were served: nobody could serve them since the backup, so their time begins anew.
+"""
 NUMBERED = {"scopes": "id", "pushes": "number", "dead_letters": "number"}
 COUNT_ON = """
     UPDATE meta
@@ -129,7 +132,7 @@ async def _put(url: str, file: Path) -> None:
             await connection.execute("LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE")
             if await connection.fetchval("SELECT EXISTS (SELECT FROM tasks)"):
                 raise NoBackup(f"{target.location} already has tasks: restore into an empty database")
-            for table in TABLES:
+            for table in (*TABLES, "served_agents"):
                 await connection.execute(f"DELETE FROM {table}")
             with zipfile.ZipFile(file) as archive:
                 for table in TABLES:

@@ -26,8 +26,8 @@ PROLONG = "UPDATE workers SET expires = now_ms() + $2 WHERE id = $1 AND expires 
 FORGET = "DELETE FROM workers WHERE expires < now_ms() - $1"
 
 
-def gone(table: str, column: str, where: str) -> str:
-    """Select the workers other than $1 that are named in rows and have no lease; '' stands for no worker.
+def gone(table: str, column: str, where: str, condition: str = "worker <> $1") -> str:
+    """Select the workers that are named in rows, have no lease and meet the condition; '' stands for no worker.
 
     The query skips from name to name in an index. A row that another host takes in the meantime names a worker that
     is not in this list, so a statement that waits for the row leaves it alone.
@@ -48,7 +48,7 @@ def gone(table: str, column: str, where: str) -> str:
         )
         SELECT worker
         FROM named
-        WHERE worker <> $1 AND NOT EXISTS (SELECT FROM workers w WHERE w.id = named.worker AND w.expires > now_ms())
+        WHERE {condition} AND NOT EXISTS (SELECT FROM workers w WHERE w.id = named.worker AND w.expires > now_ms())
     """
 
 

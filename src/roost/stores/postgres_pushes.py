@@ -35,10 +35,9 @@ HOLD = f"""
         SELECT task_id, id
         FROM pushes
         WHERE due <= now_ms()
-            AND agent = ANY ($2::text[])
             AND coalesce(holder, '') = ANY (ARRAY({gone("pushes", "holder", "due IS NOT NULL")}))
         ORDER BY due, number
-        LIMIT $3
+        LIMIT $2
         FOR UPDATE SKIP LOCKED
     )
     UPDATE pushes p
@@ -97,8 +96,8 @@ class PostgresPushes:
     async def delete_push(self, task_id: str, config_id: str) -> bool:
         return bool(await self.pool.rows(DELETE, to_text(task_id), to_text(config_id)))
 
-    async def hold_pushes(self, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
-        rows = await self.pool.rows(HOLD, worker, [to_text(agent) for agent in agents], limit)
+    async def hold_pushes(self, worker: str, limit: int) -> list[Push]:
+        rows = await self.pool.rows(HOLD, worker, limit)
         return [push_of(row[2:]) for row in sorted(rows, key=lambda row: (row[0], row[1]))]
 
     async def move_pushes(self, worker: str, moves: Sequence[CursorMove]) -> list[bool]:

@@ -1,16 +1,18 @@
-"""Reservations, retention and tombstones in PostgreSQL."""
+"""Reservations, retention, tombstones, and which agents are served, in PostgreSQL."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from roost.engine.stats import summed
 from roost.engine.store_types import Reserved, Scope, Tombstone, UsageDelta
 from roost.stores.postgres_accounts import ADD_TO_KEPT, SIZE
+from roost.stores.postgres_leases import gone
 from roost.stores.postgres_pool import Pool
 from roost.stores.postgres_rows import decode_segment, from_text, to_text
-from roost.stores.postgres_schema import OVER
-from roost.stores.sqlite_schema import STATE_OF
+from roost.stores.postgres_schema import OVER, PAUSED
+from roost.stores.sqlite_schema import ACTIVE, STATE_OF
 
 READ_RESERVED = "SELECT task_id, seq, fingerprint FROM reservations WHERE key = $1 AND expires > now_ms() * 1000"
 DROP_RESERVATIONS = """
@@ -82,6 +84,39 @@ READ_TOMBSTONE = """
     JOIN scopes c ON c.id = t.scope
     WHERE t.task_id = $1
 """
+NOTE_SERVED = """
+    INSERT INTO served_agents (agent, time_ms)
+    SELECT agent, now_ms()
+    FROM (
+        SELECT agent COLLATE "C"
+        FROM unnest($1::text[]) AS given (agent)
+        UNION
+        SELECT agent
+        FROM scopes c
+        WHERE NOT EXISTS (SELECT FROM served_agents s WHERE s.agent = c.agent)
+    ) found
+    ORDER BY agent -- everyone locks the rows in the same order
+    ON CONFLICT (agent) DO UPDATE
+    SET time_ms = EXCLUDED.time_ms
+"""
+UNFINISHED = f"""
+    SELECT id
+    FROM (
+        SELECT id
+        FROM tasks
+        WHERE agent = $1 AND {PAUSED}
+        UNION ALL
+        SELECT id
+        FROM tasks
+        WHERE place = {ACTIVE}
+            AND agent = $1
+            AND coalesce(worker, '') = ANY (
+                ARRAY({gone("tasks", "worker", f"place = {ACTIVE}", "worker IS NOT NULL")})
+            )
+    ) found
+    ORDER BY id
+    LIMIT $2
+"""
 OLDEST = "SELECT min(created) FROM (SELECT created FROM tasks ORDER BY id LIMIT 1000) found"
 """Ids are UUIDs in the order of time, so the oldest task is among the first and needs no index of its own."""
 
@@ -109,6 +144,17 @@ class PostgresRecords:
 
     async def agents(self) -> list[str]:
         rows = await self.pool.rows("SELECT DISTINCT agent FROM scopes ORDER BY agent")
+        return [from_text(row[0]) for row in rows]
+
+    async def note_served(self, agents: Sequence[str]) -> None:
+        await self.pool.rows(NOTE_SERVED, [to_text(agent) for agent in agents])
+
+    async def unserved(self, before_ms: int) -> list[str]:
+        rows = await self.pool.rows("SELECT agent FROM served_agents WHERE time_ms < $1 ORDER BY agent", before_ms)
+        return [from_text(row[0]) for row in rows]
+
+    async def unfinished(self, agent: str, limit: int) -> list[str]:
+        rows = await self.pool.rows(UNFINISHED, to_text(agent), limit)
         return [from_text(row[0]) for row in rows]
 
     async def oldest(self) -> int | None:

@@ -17,10 +17,12 @@ from roost.stores.postgres_accounts import ACCOUNTS
 from roost.stores.postgres_checkpoints import CHECKPOINTS
 from roost.stores.postgres_commit import COMMIT_FUNCTION
 from roost.stores.postgres_identities import IDENTITIES
-from roost.stores.sqlite_schema import ACTIVE, CODE_OF, UNLISTED, NewerSchema
+from roost.stores.sqlite_schema import ACTIVE, CODE_OF, UNLISTED, WAITING, NewerSchema
 
 OVER = f"state IN ({', '.join(str(CODE_OF[state]) for state in sorted(TERMINAL, key=CODE_OF.__getitem__))})"
 """The condition for tasks that have ended. Queries must contain exactly this text to use the index."""
+PAUSED = f"state IN ({', '.join(map(str, WAITING))})"
+"""The same for tasks that wait for an answer."""
 
 LOCK = 0x726F6F7374
 """The advisory lock for migrations: the bytes "roost"."""
@@ -222,6 +224,15 @@ BEGIN
 END $$
 """
 
+SERVED = (
+    """CREATE TABLE served_agents (
+        agent text COLLATE "C" PRIMARY KEY,
+        time_ms bigint NOT NULL -- when it was served last
+    )""",
+    # Only a task that pauses has to be entered. Commits wait while it is built, for one reading of the table.
+    f"CREATE INDEX tasks_paused ON tasks (agent, id) WHERE {PAUSED}",
+)
+
 
 class Step(NamedTuple):
     statements: tuple[str, ...]
@@ -233,6 +244,7 @@ STEPS = (
     Step((*TABLES, *CLOCKS, COMMIT_FUNCTION, TAKE_TURN_FUNCTION, MOVE_PUSHES_FUNCTION), readable=1),
     Step((*IDENTITIES, *ACCOUNTS), readable=1),
     Step(CHECKPOINTS, readable=1),
+    Step(SERVED, readable=1),
 )
 VERSION = len(STEPS)
 

@@ -89,11 +89,16 @@ class SQLiteAdminStore(Calls):
     # Records
 
     agents = reads(records.agents)
+    unserved = reads(records.unserved)
+    unfinished = reads(records.unfinished)
     read_tombstone = reads(records.read_tombstone)
     add_usage = writes(records.add_usage)
     usage = reads(records.usage)
     stored_bytes = reads(records.stored_bytes)
     oldest = reads(records.oldest)
+
+    async def note_served(self, agents: Sequence[str]) -> None:
+        await self.writer.do(records.note_served, list(agents), await self.agents())
 
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         prunable = await self.readers.do(records.find_prunable, agent, before_ms, keep, limit)

@@ -59,6 +59,7 @@ def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
             _refuse_to_replace(journal, secret, key)
         with _partial(journal) as partial:
             _copy_file(file, partial)
+            _forget_served(partial)
             if journal.exists():
                 _empty_log(journal)
             if key.is_file():
@@ -104,6 +105,14 @@ def _check(file: Path, pragma: str) -> None:
         raise BackupError(f"{file} is not a backup: {error}") from error
     if result != "ok":
         raise BackupError(f"{file} is damaged: {result}")
+
+
+def _forget_served(journal: Path) -> None:
+    """Delete when agents were served: nobody could serve them since the backup, so their time begins anew."""
+    with _backup_errors(journal), closing(sqlite3.connect(journal, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = MEMORY")  # no file beside it that a crash would leave
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'served_agents'").fetchone():
+            connection.execute("DELETE FROM served_agents")
 
 
 def _empty_log(journal: Path) -> None:

@@ -53,6 +53,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         sqlite_pushes.retry_pushes,
         sqlite_records.prune_tasks,
         sqlite_records.add_usage,
+        sqlite_records.note_served,
         sqlite_identities.add_token,
         sqlite_identities.revoke_token,
         sqlite_identities.add_key,

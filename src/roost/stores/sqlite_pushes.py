@@ -9,7 +9,6 @@ from typing import Any
 
 from roost.engine.store_types import CursorMove, DeadLetter, Push, PushConfig
 from roost.identity.ports import now_ms
-from roost.stores.sqlite_tasks import marks
 
 PUSH = "task_id, id, sealed, cursor, agent, created, holder, due, attempts, buried, paused, error"
 DEAD = "task_id, config_id, seq, attempts, error, time"
@@ -57,14 +56,13 @@ class _ClockWatch:
 _clock = _ClockWatch()
 
 
-def hold_pushes(connection: sqlite3.Connection, worker: str, agents: Sequence[str], limit: int) -> list[Push]:
+def hold_pushes(connection: sqlite3.Connection, worker: str, limit: int) -> list[Push]:
     now = now_ms()
     latest = now if _clock.was_set_back() else now + LONGEST_MS
     connection.execute("UPDATE pushes SET due = ? WHERE due > ?", (now, latest))
     found = connection.execute(
-        f"SELECT {PUSH} FROM pushes WHERE due <= ? AND holder IS NOT ? AND agent IN ({marks(agents)})"
-        " ORDER BY due, task_id, id LIMIT ?",
-        (now, worker, *agents, limit),
+        f"SELECT {PUSH} FROM pushes WHERE due <= ? AND holder IS NOT ? ORDER BY due, task_id, id LIMIT ?",
+        (now, worker, limit),
     )
     held = [push._replace(holder=worker) for push in _pushes(found)]
     connection.executemany(

@@ -1,4 +1,4 @@
-"""Queries for retention: which tasks are pruned, their tombstones, and the accounts of what is stored."""
+"""Queries for retention: which tasks are pruned, their tombstones, what is stored, and which agents are served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from roost.engine.store_types import Party, Scope, StoredUsage, Tombstone, UsageDelta
 from roost.identity.ports import now_ms
 from roost.protocol.entries import NO_CHAIN
-from roost.stores.sqlite_schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED
+from roost.stores.sqlite_schema import ACTIVE, LISTED, OVER, STATE_OF, UNLISTED, WAITING
 from roost.stores.sqlite_tasks import decode_segment, marks
 
 _ENDED = " UNION ALL ".join(
@@ -23,6 +23,16 @@ _ENDED = " UNION ALL ".join(
 
 Tasks whose webhooks still have something to deliver are left out.
 """
+_WAITING = " UNION ALL ".join(
+    f"SELECT t.id FROM scopes CROSS JOIN tasks t INDEXED BY {index} ON t.scope = scopes.id"
+    f" WHERE scopes.agent = :agent AND t.place = {place} AND t.state IN ({', '.join(map(str, WAITING))})"
+    for index, place in (("tasks_by_state", LISTED), ("tasks_unlisted", UNLISTED))
+)
+_UNFINISHED = (
+    f"{_WAITING} UNION ALL SELECT t.id FROM tasks t INDEXED BY tasks_active CROSS JOIN scopes ON scopes.id = t.scope"
+    f" WHERE scopes.agent = :agent AND t.place = {ACTIVE} AND t.worker IS NULL"
+)
+"""The tasks of an agent that wait for an answer or for a worker."""
 _FOREVER = 2**62
 
 
@@ -136,6 +146,33 @@ def stored_bytes(connection: sqlite3.Connection, accounts: Sequence[tuple[Party,
 
 def agents(connection: sqlite3.Connection) -> list[str]:
     return [row[0] for row in connection.execute("SELECT DISTINCT agent FROM scopes ORDER BY agent")]
+
+
+def note_served(connection: sqlite3.Connection, agents: Sequence[str], known: Sequence[str]) -> None:
+    """Record that `agents` are served now, and `known` ones too unless they have a record."""
+    now = now_ms()
+    connection.executemany(
+        "INSERT INTO served_agents (agent, time_ms) VALUES (?, ?) ON CONFLICT DO UPDATE SET time_ms = excluded.time_ms",
+        [(agent, now) for agent in agents],
+    )
+    connection.executemany(
+        "INSERT INTO served_agents (agent, time_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        [(agent, now) for agent in known],
+    )
+
+
+def unserved(connection: sqlite3.Connection, before_ms: int) -> list[str]:
+    rows = connection.execute("SELECT agent FROM served_agents WHERE time_ms < ? ORDER BY agent", (before_ms,))
+    return [row[0] for row in rows]
+
+
+def unfinished(connection: sqlite3.Connection, agent: str, limit: int) -> list[str]:
+    """List paused tasks, and active ones that no worker is named for.
+
+    The file does not say which worker is alive. Tasks that name a dead one are found by `adopt`.
+    """
+    rows = connection.execute(f"{_UNFINISHED} ORDER BY 1 LIMIT :limit", {"agent": agent, "limit": limit})
+    return [row[0] for row in rows]
 
 
 def oldest(connection: sqlite3.Connection) -> int | None:

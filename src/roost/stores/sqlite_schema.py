@@ -21,15 +21,16 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
-from roost.protocol.states import TERMINAL
+from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import TaskState
 
-VERSION = 4
+VERSION = 5
 
 CODE_OF = {state: code for code, state in enumerate(TaskState)}
 STATE_OF = dict(enumerate(TaskState))
 """States are stored by their numbers in the protocol: 1 and 2 are SUBMITTED and WORKING."""
 OVER = sorted(CODE_OF[state] for state in TERMINAL)
+WAITING = sorted(CODE_OF[state] for state in PAUSED)
 
 ACTIVE, LISTED, UNLISTED = 0, 1, 2
 """The values of tasks.place, which decides the index: active tasks, settled ones, and ended direct exchanges."""
@@ -204,6 +205,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (task_id, number)
         ) WITHOUT ROWID""",
         "CREATE UNIQUE INDEX leaves_by_number ON leaves (number, task_id)",
+    ),
+    (
+        # When each agent was served last, in milliseconds.
+        """CREATE TABLE served_agents (
+            agent TEXT PRIMARY KEY,
+            time_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
     ),
 )
 
