@@ -68,6 +68,11 @@ class SharedStore(MemoryStore):
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
         return adopted
 
+    async def adopt_task(self, worker: str, task_id: str) -> int | None:
+        if task_id not in self.rows or self.alive(self.rows[task_id].head.worker):
+            return None
+        return await super().adopt_task(worker, task_id)
+
     async def take_turn(self, task_id: str) -> str | None:
         mine = self.rows[task_id].new
         for other in self.rows.values():

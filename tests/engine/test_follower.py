@@ -76,7 +76,7 @@ def without_gap(stream: TaskStream, frames: list[StreamFrame], first: int | None
 
 
 async def test_a_follower_that_fell_out_of_the_ring_reads_on_from_the_store(monkeypatch):
-    monkeypatch.setattr("roost.engine.live.RING_ENTRIES", 16)
+    monkeypatch.setattr("roost.engine.ring.RING_ENTRIES", 16)
     bursts, store = Bursts(), CountedStore()
     async with serving(bursts.agent, store=store) as (host, engine):
         task = await send(host, "go", wait=False)
@@ -88,8 +88,8 @@ async def test_a_follower_that_fell_out_of_the_ring_reads_on_from_the_store(monk
             bursts.wanted.put_nowait(size)
             await until(lambda: bursts.said and live.shown_seq >= bursts.said)
         await until(lambda: bursts.said == 1345)
-        assert len(live.ring) <= 16
-        assert slow.follower.position < live.ring[0].seq - 1, "it fell behind the ring"
+        assert len(live.ring.frames) <= 16
+        assert slow.follower.position < live.ring.frames[0].seq - 1, "it fell behind the ring"
         bursts.wanted.put_nowait(0)
         frames = await read_all(engine, slow)
         assert without_gap(fast, await reading) == without_gap(slow, frames) == bursts.text()
@@ -98,7 +98,7 @@ async def test_a_follower_that_fell_out_of_the_ring_reads_on_from_the_store(monk
 
 
 async def test_a_follower_of_a_large_ring_by_bytes_is_served_all_the_same(monkeypatch):
-    monkeypatch.setattr("roost.engine.live.RING_BYTES", 1)
+    monkeypatch.setattr("roost.engine.ring.RING_BYTES", 1)
     bursts = Bursts()
     async with serving(bursts.agent) as (host, engine):
         task = await send(host, "go", wait=False)

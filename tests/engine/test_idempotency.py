@@ -200,7 +200,7 @@ async def test_an_error_before_the_accept_reserves_nothing():
 
     agent = counting.agent()
     async with serving(agent) as (_, engine):
-        queue = engine.queue_of("counting")
+        queue = engine.runner.queues["counting"]
         queue.hosted.profile.limits = AgentLimits(concurrency=1, queue=0)
         await send(engine, request("wait", wait=False))
         asked = request()

@@ -28,7 +28,9 @@ NEW = NewTask("task", Scope("tenant", "owner", "agent"), "context", 1_000_000)
 
 
 def begun() -> LiveTask:
-    live = LiveTask.begin(NEW, "worker", False, lambda live: None)
+    live = LiveTask.begin(
+        NEW, "worker", lambda live: None, hidden=False, stamp=None, reserve=None, push=None, turn=False
+    )
     message = Message(message_id="m", role=Role.USER, parts=[Part(text="go")])
     live.write_message(1_000_000, Received(message))
     live.write_status(1_000_000, TaskState.SUBMITTED)
@@ -38,7 +40,7 @@ def begun() -> LiveTask:
 def say(live: LiveTask, text: str, *, append: bool = True) -> None:
     artifact = Artifact(artifact_id="output", parts=[Part(text=text)])
     event = TaskArtifactUpdateEvent(task_id="task", context_id="context", artifact=artifact, append=append)
-    live.write_artifact(2_000_000, event)
+    live.write_artifact(2_000_000, event, 1)
 
 
 def taken(live: LiveTask):
@@ -73,7 +75,7 @@ async def test_a_piece_is_the_same_bytes_and_the_same_fold_as_the_artifact_event
     for live in (pieces, events):
         say(live, "first", append=False)
     for text in ("plain", 'quo"ted', "line\nbreak", "\u2028 ünïcode 🦉", "\x00"):
-        pieces.write_piece(2_000_000, text)
+        pieces.write_piece(2_000_000, text, 1)
         say(events, text)
     assert [entry.data for entry in pieces.entries] == [entry.data for entry in events.entries]
     taken(pieces)
@@ -84,7 +86,7 @@ async def test_a_piece_is_the_same_bytes_and_the_same_fold_as_the_artifact_event
 async def test_the_fold_in_memory_is_the_fold_of_the_entries():
     live = begun()
     say(live, "a", append=False)
-    live.write_piece(1, "b")
+    live.write_piece(1, "b", 1)
     live.write_status(1, TaskState.INPUT_REQUIRED, Message(message_id="q", role=Role.AGENT, parts=[Part(text="?")]))
     live.write_message(1, Received(Message(message_id="n", role=Role.USER, parts=[Part(text="!")]), {"k": 1}))
     live.write_status(1, TaskState.WORKING, metadata={"l": 2})
@@ -140,7 +142,7 @@ def snapshot_bytes(events: int, size: int) -> tuple[int, int]:
         entries += sum(len(entry.data) for entry in append.entries)
         if append.snapshot is not None:
             snapshots += len(append.snapshot.body) + len(append.snapshot.artifacts)
-        live.write_piece(1, "x" * size)
+        live.write_piece(1, "x" * size, 1)
     return snapshots, entries
 
 

@@ -173,7 +173,7 @@ async def test_the_task_of_a_host_that_died_goes_on_on_another_and_its_client_th
 async def test_a_host_that_cannot_renew_its_lease_stops_its_agents_and_begins_anew(quick, monkeypatch):
     fleet, store = Fleet(), SharedStore()
     async with replicas(fleet.agent, store=store) as (a, _):
-        name = a.engine.worker
+        name = a.engine.worker.name
         waiting = asyncio.create_task(a.client.send("go"))
         await until(lambda: fleet.called)
         with monkeypatch.context() as short:
@@ -185,8 +185,8 @@ async def test_a_host_that_cannot_renew_its_lease_stops_its_agents_and_begins_an
         fleet.gate.set()
         done = await waiting
         assert text_of(done) == "one two", "whoever waited on the first host has the answer of the second"
-        assert a.engine.worker != name
-        await until(lambda: a.engine.lease.held)
+        assert a.engine.worker.name != name
+        await until(lambda: a.engine.worker.has_lease)
         assert text_of(await a.client.send("again")) == "one two", "the host serves again, under another name"
 
 
@@ -241,7 +241,7 @@ async def test_a_host_that_is_told_to_stop_hands_its_tasks_over_and_that_is_no_a
         await until(lambda: fleet.called)
         a.host.grace_until = 0
         await a.host.close()
-        a.engine.accepting = False
+        a.engine.draining.set()
         await until(lambda: len(fleet.called) == 2)
         fleet.gate.set()
         await until_state(b.client, task, TaskState.COMPLETED)
@@ -265,9 +265,9 @@ async def test_a_running_task_has_its_grace_when_the_host_is_told_to_stop():
 
 
 async def test_a_cancel_waits_no_longer_than_it_may_for_a_host_that_does_not_answer(monkeypatch):
-    from roost.engine import engine as engines
+    from roost.engine import cancellation
 
-    monkeypatch.setattr(engines, "CANCEL_WAIT_S", 0.05)
+    monkeypatch.setattr(cancellation, "CANCEL_WAIT_S", 0.05)
     fleet = Fleet()
     async with replicas(fleet.agent) as (a, b):
         task = await a.client.send("go", wait=False)
@@ -301,7 +301,7 @@ async def test_send_and_follow_see_every_event_once_in_order_across_hosts():
         seqs = []
         while (batch := await follower.batch()) is not None:
             seqs += [frame.seq for frame in batch]
-        b.follower.release()
+        follower.release()
         assert seqs == list(range(2, 2 + len(seqs)))
         assert text_of(await a.client.get(task)) == "".join(f"{number}," for number in range(500))
 

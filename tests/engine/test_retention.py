@@ -9,6 +9,7 @@ import pytest
 
 from roost import Agent
 from roost.engine import retention
+from roost.engine.engine import Engine
 from roost.engine.ids import now_us
 from roost.engine.retention import RetentionPolicy, RetentionSweeper
 from roost.engine.store_types import Append, StoredUsage, StoreUnavailable
@@ -40,6 +41,11 @@ async def set_status_time(store: MemoryStore, task_id: str, milliseconds: int) -
     assert await store.commit([Append(task_id, head.fence, [], None, head)]) == [None]
 
 
+def sweeper(engine: Engine, policy: RetentionPolicy) -> RetentionSweeper:
+    """The engine's sweeper, with another policy."""
+    return RetentionSweeper(engine.store, engine.agents, engine.worker, engine.lives, engine.stats, policy, engine.disk)
+
+
 class SmallDisk(MemoryStore):
     free = 1 << 40
 
@@ -58,7 +64,7 @@ async def test_old_tasks_go_and_leave_a_tombstone_that_proves_their_last_entry()
             chains[task.id] = (row.entries[-1].seq, row.entries[-1].chain)
             await set_status_time(store, task.id, row.head.status_time - 31 * retention.DAY_MS)
         new = await send(host, "new")
-        await RetentionSweeper(engine, RetentionPolicy(days=30)).sweep()
+        await sweeper(engine, RetentionPolicy(days=30)).sweep()
         assert set(store.rows) == {paused.id, new.id}
         for task in old:
             tombstone = await store.read_tombstone(task.id)
@@ -75,7 +81,7 @@ async def test_only_the_newest_are_kept_where_there_are_too_many():
         tasks = [await send(host, str(number)) for number in range(6)]
         for number, task in enumerate(tasks):
             await set_status_time(engine.store, task.id, number)
-        await RetentionSweeper(engine, RetentionPolicy(tasks=2)).sweep()
+        await sweeper(engine, RetentionPolicy(tasks=2)).sweep()
         assert set(engine.store.rows) == {tasks[4].id, tasks[5].id}
 
 
@@ -83,23 +89,23 @@ async def test_nothing_goes_where_everything_is_kept():
     async with serving(echoing()) as (host, engine):
         task = await send(host, "x")
         await set_status_time(engine.store, task.id, 0)
-        await RetentionSweeper(engine, RetentionPolicy()).sweep()
+        await sweeper(engine, RetentionPolicy()).sweep()
         assert set(engine.store.rows) == {task.id}
 
 
 async def test_a_disk_that_is_nearly_full_takes_no_new_tasks_and_lets_the_others_finish(caplog):
     store = SmallDisk()
     async with serving(echoing(), store=store) as (host, engine):
-        engine.retention.rules = RetentionPolicy(min_free=50)
+        engine.disk.min_free = 50
         waiting = await send(host, "ask")
         store.free = 49
-        engine.retention.look_at_space()
+        engine.disk.look()
         with pytest.raises(CallFailed, match="503 UNAVAILABLE: the disk of this host is nearly full"):
             await send(host, "new")
         assert (await host.http.get("/readyz")).status_code == 503
         assert text_of(await send(host, "go on", task=waiting)) == "ask"
         store.free = 51
-        engine.retention.look_at_space()
+        engine.disk.look()
         assert text_of(await send(host, "new")) == "new"
         assert (await host.http.get("/readyz")).status_code == 200
     assert "no new tasks" in caplog.text

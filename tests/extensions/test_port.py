@@ -67,7 +67,7 @@ async def host() -> AsyncIterator[httpx.AsyncClient]:
     headers = {"A2A-Version": "1.0"}
     try:
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(served), base_url=f"{BASE}/agents/echo/", headers=headers, timeout=PATIENCE_S
+            transport=httpx.ASGITransport(served), base_url=BASE, headers=headers, timeout=PATIENCE_S
         ) as client:
             yield client
     finally:
@@ -84,49 +84,53 @@ def message(text: str = "hello", message_id: str = "", **more: Any) -> dict[str,
 
 async def test_the_card_declares_it():
     async with host() as client:
-        declared = (await client.get(".well-known/agent-card.json")).json()["capabilities"]["extensions"]
+        declared = (await client.get("/agents/echo/.well-known/agent-card.json")).json()["capabilities"]["extensions"]
         assert {"uri": URI, "params": {"of": "echo"}} in declared
 
 
 async def test_it_refuses_a_message_and_nothing_is_recorded():
     async with host() as client:
-        refused = await client.post("message:send", json={**message(), "metadata": {"mood": "bad"}}, headers=ACTIVATED)
+        refused = await client.post(
+            "/agents/echo/message:send", json={**message(), "metadata": {"mood": "bad"}}, headers=ACTIVATED
+        )
         assert refused.status_code == 400
         assert "metadata.mood" in refused.text
-        assert (await client.get("tasks")).json()["totalSize"] == 0
+        assert (await client.get("/agents/echo/tasks")).json()["totalSize"] == 0
 
 
 async def test_what_it_records_is_in_the_base_and_what_it_adds_only_for_its_readers():
     async with host() as client:
-        sent = (await client.post("message:send", json=message(), headers=ACTIVATED)).json()["task"]
+        sent = (await client.post("/agents/echo/message:send", json=message(), headers=ACTIVATED)).json()["task"]
         assert sent["metadata"] == {"mood": "echo", "smile": "task"}
-        base = (await client.get(f"tasks/{sent['id']}")).json()
+        base = (await client.get(f"/agents/echo/tasks/{sent['id']}")).json()
         assert base["metadata"] == {"mood": "echo"}
-        assert (await client.get(f"tasks/{sent['id']}", headers=ACTIVATED)).json() == sent
-        page = (await client.get("tasks", headers=ACTIVATED)).json()
+        assert (await client.get(f"/agents/echo/tasks/{sent['id']}", headers=ACTIVATED)).json() == sent
+        page = (await client.get("/agents/echo/tasks", headers=ACTIVATED)).json()
         assert [task["metadata"] for task in page["tasks"]] == [{"mood": "echo", "smile": "task"}]
-        assert (await client.get("tasks")).json()["tasks"][0]["metadata"] == {"mood": "echo"}
+        assert (await client.get("/agents/echo/tasks")).json()["tasks"][0]["metadata"] == {"mood": "echo"}
 
 
 async def test_streams_add_it_for_the_reader_who_activated_it_and_for_no_other():
     async with host() as client:
         body = message("ask")
-        asked = await client.post("message:stream", json=body, headers=ACTIVATED)
+        asked = await client.post("/agents/echo/message:stream", json=body, headers=ACTIVATED)
         assert asked.text.count('"smile":"event"') == asked.text.count("Update") > 0
         assert '"smile":"task"' in asked.text
         task_id = asked.text.partition('"taskId":"')[2].partition('"')[0]
-        plain = await client.post("message:stream", json=message("this", taskId=task_id))
+        plain = await client.post("/agents/echo/message:stream", json=message("this", taskId=task_id))
         assert "smile" not in plain.text
         assert '"mood":"echo"' in plain.text, "later events carry the stamp too"
-        again = await client.post(f"tasks/{task_id}:subscribe", headers={**ACTIVATED, "Last-Event-ID": "1"}, json={})
+        again = await client.post(
+            f"/agents/echo/tasks/{task_id}:subscribe", headers={**ACTIVATED, "Last-Event-ID": "1"}, json={}
+        )
         assert again.text.count('"smile":"event"') == again.text.count("Update") > 0
 
 
 async def test_a_repeat_has_the_first_answer_with_what_the_repeat_activates():
     async with host() as client:
         body = message()
-        first = (await client.post("message:send", json=body, headers=ACTIVATED)).json()["task"]
-        repeat = await client.post("message:send", json=body)
+        first = (await client.post("/agents/echo/message:send", json=body, headers=ACTIVATED)).json()["task"]
+        repeat = await client.post("/agents/echo/message:send", json=body)
         assert repeat.headers["Idempotent-Replayed"] == "true"
         assert repeat.json()["task"] == {**first, "metadata": {"mood": "echo"}}
-        assert (await client.post("message:send", json=body, headers=ACTIVATED)).json()["task"] == first
+        assert (await client.post("/agents/echo/message:send", json=body, headers=ACTIVATED)).json()["task"] == first

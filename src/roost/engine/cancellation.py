@@ -88,7 +88,11 @@ class Cancellation:
             live.end_paused(now_us(), TaskState.CANCELED, self.worker.name)
 
     async def _cancel_elsewhere(self, live: LiveTask) -> None:
-        """Ask the host that runs the task, and wait until the task is over or nobody's."""
+        """Ask the host that runs the task, and wait until it is over or nobody's. Take it if that host is gone."""
+        fence = await self.leases.adopt_task(self.worker.name, live.new.id)
+        if fence is not None:
+            live.adopt(self.worker.name, fence)
+            return
         await self.leases.ask_cancel(live.new.id)
         if self.wakes is not None:
             self.wakes.tell([live.new.id])

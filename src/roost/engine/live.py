@@ -286,7 +286,7 @@ class LiveTask:
         self.head_moved = True
 
     def adopt(self, worker: str, fence: int) -> None:
-        """The store has made this worker the writer, with this fence."""
+        """Become the writer: the store has already given the task to this worker, with this fence."""
         self.fence = self.held_fence = fence
         self.worker = worker
 

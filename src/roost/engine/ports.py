@@ -84,6 +84,9 @@ class Leases(Protocol):
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         """Take active tasks of these agents that have no living worker, oldest first. Nobody gets a task twice."""
 
+    async def adopt_task(self, worker: str, task_id: str) -> int | None:
+        """Take this active task if it has no living worker, and return its new fence; None if that is not so."""
+
     async def mine(self, worker: str, limit: int) -> list[Adopted]:
         """List the active tasks that name this worker. They never count as handed over."""
 

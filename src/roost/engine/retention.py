@@ -16,7 +16,7 @@ from roost.engine.ports import Records, Store
 from roost.engine.stats import Stats
 from roost.engine.store_types import StoreUnavailable, UsageDelta
 from roost.protocol.errors import Moved, Unavailable
-from roost.protocol.states import TERMINAL
+from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import Message, Part, Role, TaskState
 
 log = logging.getLogger("roost.engine")
@@ -155,23 +155,28 @@ class RetentionSweeper:
     async def _fail_unserved(self, before_ms: int) -> None:
         """End the tasks of agents that no host has served since this time."""
         for agent in await self.store.unserved(before_ms):
-            if self.agents.get(agent) is not None:
-                continue
-            while found := await self.store.unfinished(agent, STEP):
-                log.warning("agent %s is not served any more: %d of its tasks are FAILED", agent, len(found))
-                ended = [await self._fail(agent, task_id) for task_id in found]
+            while self.agents.get(agent) is None:
+                adopted = await self.store.adopt(self.worker.name, [agent], STEP)
+                found = [task.task_id for task in adopted] or await self.store.unfinished(agent, STEP)
+                fences = {task.task_id: task.fence for task in adopted}
+                ended = [await self._fail(agent, task_id, fences.get(task_id)) for task_id in found]
                 if not any(ended):
                     break
+                log.warning("agent %s is not served any more: %d of its tasks are FAILED", agent, sum(ended))
                 await asyncio.sleep(PAUSE_S)
 
-    async def _fail(self, agent: str, task_id: str) -> bool:
-        """End a task as FAILED; False if it cannot be done now."""
+    async def _fail(self, agent: str, task_id: str, fence: int | None) -> bool:
+        """End a paused task, or with `fence` one that was adopted, as FAILED. False if it cannot be done now."""
         live = await self.lives.load(task_id)
         if live is None:
             return False
         try:
-            if live.state in TERMINAL or live.uncommitted or self.worker.owns(live):
+            if live.state in TERMINAL or live.uncommitted or (fence is None and live.state not in PAUSED):
                 return False
+            if fence is not None:
+                if live.fence > fence:
+                    return False
+                live.adopt(self.worker.name, fence)
             text = f"No host has served the agent {agent!r} for {self.policy.unserved_days:g} days."
             message = Message(
                 message_id=new_id(),

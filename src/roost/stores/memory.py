@@ -177,6 +177,13 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
         return adopted
 
+    async def adopt_task(self, worker: str, task_id: str) -> int | None:
+        if not self._active(task_id) or self.rows[task_id].head.worker == worker:
+            return None
+        row = self.rows[task_id]
+        row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
+        return row.head.fence
+
     async def mine(self, worker: str, limit: int) -> list[Adopted]:
         rows = [row for row in self.rows.values() if row.head.state in ACTIVE and row.head.worker == worker]
         return [Adopted(row.new.id, row.head.fence, False) for row in rows[:limit]]

@@ -69,6 +69,15 @@ ADOPT = f"""
     WHERE t.id = left_alone.id
     RETURNING t.created, t.id, t.fence, left_alone.worker IS NULL
 """
+ADOPT_TASK = f"""
+    UPDATE tasks t
+    SET worker = $1, fence = t.fence + 1
+    WHERE t.id = $2
+        AND t.place = {ACTIVE}
+        AND t.worker IS DISTINCT FROM $1
+        AND NOT EXISTS (SELECT FROM workers w WHERE w.id = t.worker AND w.expires > now_ms())
+    RETURNING t.fence
+"""
 LEAVE = f"""
     WITH left_behind AS (
         UPDATE tasks SET worker = NULL WHERE place = {ACTIVE} AND worker = $1
@@ -103,6 +112,10 @@ class PostgresLeases:
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         rows = await self.pool.rows(ADOPT, worker, [to_text(agent) for agent in agents], limit)
         return [Adopted(from_text(task_id), fence, handed_over) for _, task_id, fence, handed_over in sorted(rows)]
+
+    async def adopt_task(self, worker: str, task_id: str) -> int | None:
+        rows = await self.pool.rows(ADOPT_TASK, worker, to_text(task_id))
+        return rows[0][0] if rows else None
 
     async def mine(self, worker: str, limit: int) -> list[Adopted]:
         rows = await self.pool.rows(MINE, worker, limit)

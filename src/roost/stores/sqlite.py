@@ -205,6 +205,7 @@ class SQLiteStore(SQLiteAdminStore):
 
     leave = writes(tasks.leave)
     adopt = writes(tasks.adopt)
+    adopt_task = writes(tasks.adopt_task)
     mine = reads(tasks.mine)
 
     async def renew(self, worker: str, ttl_s: float) -> bool:

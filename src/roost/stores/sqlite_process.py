@@ -43,6 +43,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     for query in (
         sqlite_tasks.probe,
         sqlite_tasks.adopt,
+        sqlite_tasks.adopt_task,
         sqlite_tasks.leave,
         sqlite_reservations.confirm_reserved,
         sqlite_reservations.drop_reserved,

@@ -166,6 +166,15 @@ def adopt(connection: sqlite3.Connection, worker: str, agents: Sequence[str], li
     return [Adopted(task_id, fence, bool(handed_over)) for task_id, fence, handed_over in rows]
 
 
+def adopt_task(connection: sqlite3.Connection, worker: str, task_id: str) -> int | None:
+    found = connection.execute(
+        f"UPDATE tasks SET worker = ?, fence = fence + 1 WHERE id = ? AND place = {ACTIVE} AND worker IS NOT ?"
+        " RETURNING fence",
+        (worker, task_id, worker),
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
 def leave(connection: sqlite3.Connection, worker: str) -> None:
     connection.execute(f"UPDATE tasks SET worker = NULL WHERE place = {ACTIVE} AND worker = ?", (worker,))
 
