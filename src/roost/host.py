@@ -26,7 +26,7 @@ from roost.engine.ids import new_id
 from roost.engine.ports import Store, Wakes
 from roost.engine.retention import RetentionPolicy
 from roost.evidence.checkpoint import Checkpointer
-from roost.fleet.cards import Terms
+from roost.fleet.cards import ReservedExtra, Terms
 from roost.fleet.registry import Registry
 from roost.protocol.canonical import NotCanonical
 from roost.settings import Settings
@@ -98,7 +98,7 @@ class Host:
                 await self.grpc.close()
                 self.grpc = None
             await store.close()
-            if isinstance(error, (IdentityError, GrpcSetupError, StoreSetupError, NotCanonical)):
+            if isinstance(error, (IdentityError, GrpcSetupError, StoreSetupError, NotCanonical, ReservedExtra)):
                 raise HostError(str(error)) from None
             raise
 

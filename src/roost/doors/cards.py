@@ -65,7 +65,8 @@ class Cards:
         return self._terms_of_host._replace(grpc_03=only)
 
     def check(self, profile: Profile) -> None:
-        """Raise NotCanonical if the card of an agent contains something that cannot be signed."""
+        """Raise if the card of an agent has a member that is the host's, or something that cannot be signed."""
+        cards.check_extras(profile)
         try:
             card = _document(cards.agent_card(profile, "", self.terms), profile.extras)
             for form in (card_form, strict_form, document_form):

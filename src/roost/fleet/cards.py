@@ -48,6 +48,12 @@ HOST_EXTENSIONS = (
 
 
 FLEET_BLOCK = "x-scitex-agent-container"
+RESERVED_EXTRAS = frozenset({FLEET_BLOCK, "x-orochi", "x-sac"})
+"""Members of a card that readers take for statements of the host. Agents cannot set them."""
+
+
+class ReservedExtra(ValueError):
+    """The `extras` of a profile have a name that only the host may use; the message says what to change."""
 
 
 class Terms(NamedTuple):
@@ -117,6 +123,16 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
         documentation_url=profile.documentation_url,
         icon_url=profile.icon_url,
     )
+
+
+def check_extras(profile: Profile) -> None:
+    """Raise ReservedExtra if the agent claims a member of the card that only the host may write."""
+    for name in profile.extras:
+        if name.lower() in RESERVED_EXTRAS:
+            raise ReservedExtra(
+                f"card_extras of agent {profile.id!r} cannot have {name!r}: only the host may write it. Remove it, or"
+                " choose a name of your own, such as 'x-yours'"
+            )
 
 
 def has_extended(profile: Profile, terms: Terms) -> bool:
