@@ -11,6 +11,7 @@ from a2a.compat.v0_3.types import AgentCard
 from tests.a2a_03.wire import Old, message, proto_sending, text_of
 from tests.access.people import AGENTS, CARD, OPERATOR, People
 from tests.doors.serving import healthy
+from tests.doors.wire import Rest
 from tests.grpc.wire import GRPC, place_of
 from tests.processes import Server, running
 from tests.waiting import PATIENCE_S
@@ -70,11 +71,12 @@ def test_it_is_cached_like_the_card_of_1_0(server: Server, http: httpx.Client) -
     assert http.post(url).status_code == 405
 
 
-def test_a_fleet_has_one_too(http: httpx.Client) -> None:
+def test_a_fleet_has_none_because_0_3_cannot_name_the_agent(http: httpx.Client) -> None:
     with healthy() as host:
-        card = http.get(host.url + PATHS[0]).json()
-        AgentCard.model_validate(card)
-        assert card["name"] == "Roost fleet"
+        for path in PATHS:
+            problem = Rest.problem(http.get(host.url + path))
+            assert problem.reason == "ROUTE_NOT_FOUND"
+            assert f"GET /agents/{{agent}}{path}" in problem.message
         assert http.get(f"{host.url}/agents/nobody{PATHS[0]}").status_code == 404
 
 

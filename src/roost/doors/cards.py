@@ -26,7 +26,7 @@ from roost.identity.keys import Keyring
 from roost.identity.principal import Principal
 from roost.protocol.canonical import NotCanonical, card_form, document_form, strict_form
 from roost.protocol.codec import encode
-from roost.protocol.errors import A2AError, UnsupportedOperation
+from roost.protocol.errors import A2AError, RouteNotFound, UnsupportedOperation
 from roost.protocol.types import AgentCard
 
 if TYPE_CHECKING:
@@ -200,8 +200,8 @@ class CardDoor(Door):
             ),
         ]
         for number, path in enumerate(self.old_paths):
-            fleet, agent = (page(f"Get{whose}Card03{number}", {JSON: None}, "304") for whose in ("Fleet", "Agent"))
-            found.append(Route("GET", path, "The same card in the form of A2A 0.3", PUBLIC, fleet))
+            root, agent = (page(f"Get{whose}Card03{number}", {JSON: None}, "304") for whose in ("Root", "Agent"))
+            found.append(Route("GET", path, "The card of the agent bound to the root, as of A2A 0.3", PUBLIC, root))
             found.append(Route("GET", AGENT + path, "An agent's card in the form of A2A 0.3", PUBLIC, agent))
         return found
 
@@ -229,6 +229,11 @@ class CardDoor(Door):
         if below == JWKS_PATH:
             return await cards.jwks(base, agent)
         owner = (self.root or FLEET) if agent is None else agent
+        if owner == FLEET and below in self.old_paths:
+            raise RouteNotFound(
+                "A fleet cannot be called with A2A 0.3, which has no tenant to name the agent. Each agent has a card:"
+                f" GET {AGENT}{below}; GET /agents/ lists the agents"
+            )
         return await cards.card(request, base, owner, old=below in self.old_paths)
 
 

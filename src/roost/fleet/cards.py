@@ -29,6 +29,8 @@ from roost.protocol.types import (
 PROTOCOL_VERSION = "1.0"
 OLD_VERSION = "0.3"
 BINDINGS = ("JSONRPC", "HTTP+JSON")
+FLEET_BINDING = "HTTP+JSON"
+"""The binding whose paths begin with the tenant: `/agents` and the tenant make the path of the agent."""
 MAX_AGE_S = 60
 
 STREAM_RESUME = "urn:roost:a2a:stream-resume:v1"
@@ -141,7 +143,11 @@ def has_extended(profile: Profile, terms: Terms) -> bool:
 
 
 def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = OPEN) -> AgentCard:
-    """The card of the host as such: its members are its interfaces and its skills."""
+    """The card of the host as such. It has one interface, of no member: the tenant of a request names the agent.
+
+    A client that is given this card and names no agent is refused, and not led to some member. A2A 0.3 has no tenant,
+    so the fleet has no interface of 0.3.
+    """
     skill = AgentSkill(
         id="fleet",
         name="Fleet",
@@ -158,12 +164,11 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
     )
     return AgentCard(
         name="Roost fleet",
-        description="A host of A2A agents. Each has a card of its own; GET /agents/ lists them.",
+        description="A host of A2A agents. Each has a card of its own; GET /agents/ lists them. The tenant of a request"
+        " names the agent.",
         version=version,
         supported_interfaces=[
-            interface
-            for profile in profiles
-            for interface in _interfaces(profile.id, f"{base}/agents/{profile.id}", terms)
+            AgentInterface(url=f"{base}/agents", protocol_binding=FLEET_BINDING, protocol_version=PROTOCOL_VERSION)
         ],
         capabilities=AgentCapabilities(
             streaming=True,
