@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from roost.doors.grpc_server import GrpcServer
 
 
+ROOT_V1 = "/v1/"
+"""Closed at the root of a strict host. A2A 0.3, agentic-sandbox and OpenAI have paths of the root's agent there."""
+
+
 class HostError(Exception):
     """The host cannot start; the message says what to change."""
 
@@ -132,7 +136,15 @@ class Host:
         guard = Guard(settings.public_url, settings.networks(), settings.origins())
         observability = Observability(engine, self.agents, counts, identity.access, VERSION)
         doors = [*self.more_doors(context), *open_doors(settings, context, identity, observability)]
-        self.app = App(doors, guard, identity.access, counts, root=settings.root, headers=security_headers(settings))
+        self.app = App(
+            doors,
+            guard,
+            identity.access,
+            counts,
+            root=settings.root,
+            closed=ROOT_V1 if settings.strict else "",
+            headers=security_headers(settings),
+        )
         self.checkpointer = Checkpointer(store, identity.keyring, settings.checkpoint_s)
         self.checkpointer.start()
         if self.grpc is not None:
@@ -171,7 +183,7 @@ class Host:
             openid_url=openid if settings.jwt_issuer and not settings.jwt_jwks else "",
             tenants=settings.multi_tenant,
             push=settings.push,
-            a2a_03=settings.a2a_03,
+            a2a_03=settings.serves_a2a_03,
             grpc=place_on_cards(settings, self.grpc),
         )
         return Cards(self.agents, identity.access, identity.keyring, version=VERSION, terms=terms, root=settings.root)

@@ -19,9 +19,9 @@ from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 
-@pytest.fixture(scope="module")
-def off() -> Iterator[Server]:
-    with healthy(args=("--no-a2a-03", *GRPC)) as host:
+@pytest.fixture(scope="module", params=["--no-a2a-03", "--strict"])
+def off(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with healthy(args=(request.param, *GRPC)) as host:
         yield host
 
 
