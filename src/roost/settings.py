@@ -147,7 +147,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ""
     memory: Annotated[bool, "Keep nothing on disk. All tasks are lost when the process ends."] = False
     root: Annotated[str, "The agent that is served at the root path. Implied when a single .py file is served."] = ""
-    a2a_03: Annotated[bool, "Serve A2A 0.3 as well: JSON-RPC, REST below /v1/, gRPC, and the old card paths."] = True
+    a2a_03: Annotated[
+        bool, "Serve A2A 0.3 as well: JSON-RPC, REST below /v1/, gRPC, its card paths, and its fields in cards."
+    ] = True
     strict: Annotated[
         bool,
         "Serve A2A clients nothing but A2A 1.0: no A2A 0.3, no paths of agentic-sandbox, nothing below /v1/ at the"

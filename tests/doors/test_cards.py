@@ -87,7 +87,7 @@ def test_every_card_is_a_card_to_protobuf_and_has_all_that_is_required(server: S
     ids = agent_ids(http, server.url)
     assert {"hello", "files", "strict", "tck"} <= set(ids)
     for agent in ids:
-        card = parsed(http.get(f"{server.url}/agents/{agent}{CARD}").json())
+        card = parsed(http.get(f"{server.url}/agents/{agent}{CARD}", headers=VERSION).json())
         assert card.skills
         assert card.default_input_modes
         assert card.default_output_modes
@@ -103,8 +103,9 @@ def test_missing_fields_are_found_by_this_test() -> None:
 
 
 def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.Client) -> None:
-    card = http.get(f"{server.url}/agents/hello{CARD}").json()
+    card = http.get(f"{server.url}/agents/hello{CARD}", headers=VERSION).json()
     assert card.pop("signatures")
+    modes = ["text/plain", "application/json"]
     assert card == {
         "name": "hello",
         "description": "Greets whoever writes to it.",
@@ -141,9 +142,18 @@ def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.C
                 },
             ],
         },
-        "defaultInputModes": ["text/plain", "application/json"],
-        "defaultOutputModes": ["text/plain", "application/json"],
-        "skills": [{"id": "hello", "name": "hello", "description": "Greets whoever writes to it.", "tags": ["hello"]}],
+        "defaultInputModes": modes,
+        "defaultOutputModes": modes,
+        "skills": [
+            {
+                "id": "hello",
+                "name": "hello",
+                "description": "Greets whoever writes to it.",
+                "tags": ["hello"],
+                "inputModes": modes,
+                "outputModes": modes,
+            }
+        ],
     }
 
 
@@ -463,7 +473,7 @@ def test_a_card_is_json_unless_its_own_type_is_asked_for(
 ) -> None:
     response = http.get(f"{server.url}/agents/hello{CARD}", headers={"Accept": accept})
     assert response.headers["content-type"] == kind
-    assert response.headers["vary"] == "accept"
+    assert response.headers["vary"] == "a2a-version, accept"
 
 
 def test_activated_extensions_are_named_in_every_answer(door: Door) -> None:

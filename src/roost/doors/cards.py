@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from roost.doors.access import Access
 from roost.doors.admission import unknown_agent
 from roost.doors.door import AGENT, PUBLIC, Describe, Door, Route, require_method
 from roost.doors.errors import rest_error
+from roost.doors.guard import is_old, version_of
 from roost.doors.http import Connection, Headers, Request, Response, preferred_json, respond
 from roost.doors.openapi_components import A2A, JSON
 from roost.doors.openapi_doors import page
@@ -42,6 +44,15 @@ FLEET = ""
 """Stands for the fleet where others name an agent."""
 
 
+class CardForm(Enum):
+    """The forms in which a card is served. The fleet, which cannot be called with A2A 0.3, has only the first."""
+
+    NEW = "1.0"
+    BOTH = "1.0 and 0.3"
+    """The card of 1.0 with the fields of 0.3 beside its own, for readers that name no version: any client reads it."""
+    OLD = "0.3"
+
+
 class Cards:
     """Builds and signs cards, and keeps them until an agent, a key or a credential changes."""
 
@@ -54,7 +65,7 @@ class Cards:
         self.keyring = keyring
         self.version = version
         self._terms_of_host = terms
-        self.served: OrderedDict[tuple[str, str, bool], ServedCard] = OrderedDict()
+        self.served: OrderedDict[tuple[str, str, CardForm], ServedCard] = OrderedDict()
         self.changed = time.time()
         agents.subscribe(lambda change: self.forget())
 
@@ -79,14 +90,15 @@ class Cards:
         self.served.clear()
         self.changed = time.time()
 
-    async def card(self, request: Request, base: str, agent: str, *, old: bool = False) -> Response:
-        """Return a card. With `old` it has the form of A2A 0.3."""
-        card = await self._card(base, agent, old=old)
+    async def card(self, request: Request, base: str, agent: str, form: CardForm) -> Response:
+        """Return a card as an HTTP response, or 304 to a client that has it."""
+        card = await self._card(base, agent, form)
+        by_version = self._terms_of_host.a2a_03 and form != CardForm.OLD
         headers: Headers = [
             (b"etag", card.etag.encode()),
             (b"last-modified", card.last_modified.encode()),
             (b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S),
-            (b"vary", b"accept"),
+            (b"vary", b"a2a-version, accept" if by_version else b"accept"),
         ]
         if _unchanged(request, card):
             return Response(304, b"", headers=headers)
@@ -99,7 +111,7 @@ class Cards:
         return _key_set(self.keyring.jwks(agent))
 
     async def document(self, base: str, agent: str) -> bytes:
-        """Return the card as it is served."""
+        """Return the card of 1.0 as it is served."""
         return (await self._card(base, agent)).body
 
     async def extended(self, base: str, agent: str, principal: Principal) -> bytes:
@@ -112,8 +124,8 @@ class Cards:
         document = _document(cards.agent_card(profile, _agent_base(base, agent), terms, more), profile.extras)
         return encode(await self.keyring.signed(document, agent, _agent_base(base, agent) + JWKS_PATH))
 
-    async def _card(self, base: str, agent: str, *, old: bool = False) -> ServedCard:
-        found = self.served.get((agent, base, old))
+    async def _card(self, base: str, agent: str, form: CardForm = CardForm.NEW) -> ServedCard:
+        found = self.served.get((agent, base, form))
         if found is not None and not self.keyring.outdated():
             return found
         if found is not None:
@@ -127,13 +139,16 @@ class Cards:
             profile = self._profile(agent)
             card = cards.agent_card(profile, _agent_base(base, agent), self._terms(profile))
             extras, jku = profile.extras, _agent_base(base, agent) + JWKS_PATH
-        if old:
-            document = (await load("cards")).old_card(encode(card)) | extras
-        else:
-            document = await self.keyring.signed(_document(card, extras), agent, jku)
+        document = _document(card, extras)
+        if form != CardForm.NEW:
+            converter = await load("cards")
+            old = converter.old_card(encode(card))
+            document = old | extras if form == CardForm.OLD else converter.merge(document, old)
+        if form != CardForm.OLD:
+            document = await self.keyring.signed(document, agent, jku)
         made = cards.served(encode(document), self.changed)
         if changed == self.changed:
-            self.served[agent, base, old] = made
+            self.served[agent, base, form] = made
             if len(self.served) > CACHED:
                 self.served.popitem(last=False)
         return made
@@ -169,7 +184,7 @@ class CardDoor(Door):
     """Serves the cards of the agents and of the fleet, and the keys that sign cards and evidence.
 
     root: the agent whose card the host's own card path serves, or "" for the fleet's card.
-    old: serve the card paths of A2A 0.3 too.
+    old: serve cards to clients of A2A 0.3 too: at its paths, and to readers that name no version.
     """
 
     def __init__(self, context: Context, *, root: str, old: bool) -> None:
@@ -234,7 +249,13 @@ class CardDoor(Door):
                 "A fleet cannot be called with A2A 0.3, which has no tenant to name the agent. Each agent has a card:"
                 f" GET {AGENT}{below}; GET /agents/ lists the agents"
             )
-        return await cards.card(request, base, owner, old=below in self.old_paths)
+        return await cards.card(request, base, owner, self._form(request, below, owner))
+
+    def _form(self, request: Request, below: str, owner: str) -> CardForm:
+        if below in self.old_paths:
+            return CardForm.OLD
+        both = bool(self.old_paths) and owner != FLEET and is_old(version_of(request))
+        return CardForm.BOTH if both else CardForm.NEW
 
 
 def _page(name: str) -> Describe:

@@ -7,6 +7,8 @@ from email.utils import formatdate
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from roost.engine.hosted import ExtendedCard, Profile
 from roost.engine.idempotency import EXTENSION as IDEMPOTENCY
 from roost.engine.tenancy import EXTENSION as MULTI_TENANT
@@ -118,12 +120,21 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
-        skills=[*profile.skills, *more.skills],
+        skills=[_with_modes(skill, profile) for skill in (*profile.skills, *more.skills)],
         security_schemes=_schemes(terms),
         security_requirements=_requirements(terms),
         provider=profile.provider,
         documentation_url=profile.documentation_url,
         icon_url=profile.icon_url,
+    )
+
+
+def _with_modes(skill: AgentSkill, profile: Profile) -> AgentSkill:
+    """Say which media types a skill takes and gives. Clients of A2A 0.3 look for them there, not in the defaults."""
+    return structs.replace(
+        skill,
+        input_modes=skill.input_modes or profile.input_modes,
+        output_modes=skill.output_modes or profile.output_modes,
     )
 
 
