@@ -215,7 +215,8 @@ class CardDoor(Door):
             ),
         ]
         for number, path in enumerate(self.old_paths):
-            root, agent = (page(f"Get{whose}Card03{number}", {JSON: None}, "304") for whose in ("Root", "Agent"))
+            root = page(f"GetRootCard03{number}", {JSON: None}, "304", "404")
+            agent = page(f"GetAgentCard03{number}", {JSON: None}, "304")
             found.append(Route("GET", path, "The card of the agent bound to the root, as of A2A 0.3", PUBLIC, root))
             found.append(Route("GET", AGENT + path, "An agent's card in the form of A2A 0.3", PUBLIC, agent))
         return found
