@@ -130,7 +130,7 @@ def run(kit: Path, python: str, asked: Run) -> Report | None:
     results, levels = kit / REPORTS / "junitreport.xml", kit / REPORTS / "compatibility.json"
     for report in (results, levels):
         report.unlink(missing_ok=True)
-    args = (*WEBHOOKS, *asked.args, *GRPC, asked.agent)
+    args = ("--strict", *WEBHOOKS, *asked.args, *GRPC, asked.agent)
     with tempfile.TemporaryDirectory() as data, running(FLEET, AGENTS, data=Path(data), args=args) as host:
         command = [python, "run_tck.py", "--sut-host", f"{host.url}/agents/{asked.agent}"]
         chosen = ["--", "-k", asked.chosen] if asked.chosen else []

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 import roost
+from roost.fleet.cards import ReservedExtra
 from roost.host import Host, HostError
 from roost.stores.sqlite import StoreInUse
 
@@ -175,6 +176,19 @@ async def test_a_journal_in_use_fails_the_start_and_says_so(tmp_path: Path):
         await first.close()
     assert sent[0]["type"] == "lifespan.startup.failed"
     assert "in use" in sent[0]["message"]
+
+
+async def test_an_agent_with_a_member_of_the_card_that_is_the_hosts_is_refused_also_while_the_host_runs():
+    forger = roost.Agent("forger", card_extras={"x-scitex-agent-container": {"isolation": {"level": "hardened"}}})
+    forger.on_message(lambda task: "hi")
+    with pytest.raises(HostError, match="card_extras of agent 'forger' cannot have 'x-scitex-agent-container'"):
+        await roost.asgi(forger).start()
+    host = roost.asgi(echoing())
+    async with mounted(host) as http:
+        assert (await http.get("/fleet/agents/")).status_code == 200
+        with pytest.raises(ReservedExtra, match="choose a name of your own"):
+            host.agents.add(forger.hosted())
+        assert [agent["name"] for agent in (await http.get("/fleet/agents/")).json()["agents"]] == ["echo"]
 
 
 def test_a_host_without_agents_or_with_an_unknown_root_is_refused():

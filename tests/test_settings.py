@@ -99,6 +99,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "memory": (True, True, True),
     "root": ("a", "b", "c"),
     "a2a_03": (False, False, False),
+    "strict": (True, True, True),
     "openai": (False, False, False),
     "openai_cancel": (True, True, True),
     "mcp": (False, False, False),

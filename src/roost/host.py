@@ -27,7 +27,7 @@ from roost.engine.intake import MessageLimits
 from roost.engine.ports import Store, Wakes
 from roost.engine.retention import RetentionPolicy
 from roost.evidence.checkpoint import Checkpointer
-from roost.fleet.cards import Terms
+from roost.fleet.cards import ReservedExtra, Terms
 from roost.fleet.registry import Registry
 from roost.identity.seal import Seal
 from roost.protocol.canonical import NotCanonical
@@ -41,6 +41,10 @@ from roost.wiring.store import StoreSetupError, open_seal, open_store, open_wake
 
 if TYPE_CHECKING:
     from roost.doors.grpc_server import GrpcServer
+
+
+ROOT_V1 = "/v1/"
+"""Closed at the root of a strict host. A2A 0.3, agentic-sandbox and OpenAI have paths of the root's agent there."""
 
 
 class HostError(Exception):
@@ -104,7 +108,7 @@ class Host:
                 await self.grpc.close()
                 self.grpc = None
             await store.close()
-            if isinstance(error, (IdentityError, GrpcSetupError, StoreSetupError, NotCanonical)):
+            if isinstance(error, (IdentityError, GrpcSetupError, StoreSetupError, NotCanonical, ReservedExtra)):
                 raise HostError(str(error)) from None
             raise
 
@@ -139,7 +143,15 @@ class Host:
         guard = Guard(settings.public_url, settings.networks(), settings.origins())
         observability = Observability(engine, self.agents, counts, identity.access, VERSION)
         doors = [*self.more_doors(context), *open_doors(settings, context, identity, observability)]
-        self.app = App(doors, guard, identity.access, counts, root=settings.root, headers=security_headers(settings))
+        self.app = App(
+            doors,
+            guard,
+            identity.access,
+            counts,
+            root=settings.root,
+            closed=ROOT_V1 if settings.strict else "",
+            headers=security_headers(settings),
+        )
         self.checkpointer = Checkpointer(store, identity.keyring, settings.checkpoint_s)
         self.checkpointer.start()
         if self.grpc is not None:
@@ -178,7 +190,7 @@ class Host:
             openid_url=openid if settings.jwt_issuer and not settings.jwt_jwks else "",
             extensions=engine.extensions,
             push=settings.push,
-            a2a_03=settings.a2a_03,
+            a2a_03=settings.serves_a2a_03,
             grpc=place_on_cards(settings, self.grpc),
         )
         return Cards(self.agents, identity.access, identity.keyring, version=VERSION, terms=terms, root=settings.root)

@@ -147,7 +147,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ""
     memory: Annotated[bool, "Keep nothing on disk. All tasks are lost when the process ends."] = False
     root: Annotated[str, "The agent that is served at the root path. Implied when a single .py file is served."] = ""
-    a2a_03: Annotated[bool, "Serve A2A 0.3 as well: JSON-RPC, REST below /v1/, gRPC, and the old card paths."] = True
+    a2a_03: Annotated[
+        bool, "Serve A2A 0.3 as well: JSON-RPC, REST below /v1/, gRPC, its card paths, and its fields in cards."
+    ] = True
+    strict: Annotated[
+        bool,
+        "Serve A2A clients nothing but A2A 1.0: no A2A 0.3, no paths of agentic-sandbox, nothing below /v1/ at the"
+        " root, and cards without the fields of 0.3.",
+    ] = False
     openai: Annotated[bool, "Serve agents to OpenAI clients as well, below /openai/v1/."] = True
     openai_cancel: Annotated[
         bool, "Cancel the task of an OpenAI client that closes its connection. Otherwise the task continues."
@@ -237,6 +244,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         NumberOrOff,
         "Seconds between signed checkpoints of all tasks, which `roost evidence audit` needs; 0 makes none.",
     ] = 3600.0
+
+    @property
+    def serves_a2a_03(self) -> bool:
+        return self.a2a_03 and not self.strict
 
     def networks(self) -> list[IPv4Network | IPv6Network]:
         return [ip_network(item) for item in checks.words(self.trusted_proxy)]

@@ -13,15 +13,16 @@ from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 from tests.a2a_03.wire import Old, proto_sending
 from tests.a2a_03.wire import sending as old_sending
 from tests.doors.serving import healthy
+from tests.doors.test_cards import parsed
 from tests.doors.wire import Door, Rest, Rpc, sending
 from tests.grpc.wire import GRPC, calling, place_of
 from tests.processes import Server
 from tests.waiting import PATIENCE_S
 
 
-@pytest.fixture(scope="module")
-def off() -> Iterator[Server]:
-    with healthy(args=("--no-a2a-03", *GRPC)) as host:
+@pytest.fixture(scope="module", params=["--no-a2a-03", "--strict"])
+def off(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with healthy(args=(request.param, *GRPC)) as host:
         yield host
 
 
@@ -51,6 +52,7 @@ def test_there_are_no_paths_of_0_3(off: Server, http: httpx.Client) -> None:
         assert http.get(f"{off.url}/agents/hello{path}").status_code == 404
     card = http.get(f"{off.url}/agents/hello/.well-known/agent-card.json").json()
     assert {face["protocolVersion"] for face in card["supportedInterfaces"]} == {"1.0"}
+    assert parsed(card).name == "hello", "it has no field of 0.3"
     assert "/agents/{agent}/v1/message:send" not in http.get(f"{off.url}/openapi.json").json()["paths"]
 
 

@@ -26,7 +26,14 @@ async def test_the_docstring_is_the_description_and_one_skill_and_a_version_are_
     assert (card["name"], card["version"]) == ("trip", "0.1.0")
     assert card["description"] == "Plans a day trip, rain or shine."
     assert card["skills"] == [
-        {"id": "trip", "name": "trip", "description": "Plans a day trip, rain or shine.", "tags": ["trip"]}
+        {
+            "id": "trip",
+            "name": "trip",
+            "description": "Plans a day trip, rain or shine.",
+            "tags": ["trip"],
+            "inputModes": card["defaultInputModes"],
+            "outputModes": card["defaultOutputModes"],
+        }
     ]
 
 

@@ -7,6 +7,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.processes import FLEET, SERVES, roost, running
 
 AGENT = 'from roost import Agent\nagent = Agent("one")\n@agent.on_message\nasync def one(task): return "one"\n'
@@ -72,6 +74,15 @@ def test_two_agents_with_one_id_names_both_files(tmp_path: Path) -> None:
     assert "two agents are called 'one'" in said
     assert "a.py" in said
     assert "b.py" in said
+
+
+@pytest.mark.parametrize("name", ["x-scitex-agent-container", "x-orochi", "x-sac", "x-SAC"])
+def test_member_of_the_card_that_only_the_host_may_write(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "one.py"
+    file.write_text(AGENT.replace('"one")', f'"one", card_extras={{"x-team": 1, "{name}": {{}}}})', 1))
+    said = refusal(roost("serve", str(file), "--memory", "--port", "0"))
+    assert f"card_extras of agent 'one' cannot have '{name}'" in said
+    assert "Remove it, or choose a name of your own" in said
 
 
 def test_address_that_others_can_reach() -> None:

@@ -47,6 +47,14 @@ def test_send(agent: Agent) -> None:
     assert (reply["kind"], reply["role"], reply["parts"][0]["text"]) == ("message", "agent", "You said hi")
 
 
+@pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
+def test_the_card_is_found_where_clients_of_0_3_look_for_it(node: JavaScript, server: Server, transport: str) -> None:
+    """That client reads the path of the card of 1.0, and sends no version there."""
+    words = Remote(node, f"{server.url}/agents/words/.well-known/agent-card.json", transport, SECRET)
+    task = words.call("sendMessage", sending("a b c"))
+    assert (task["kind"], text_of(task)) == ("task", "a b c ")
+
+
 def test_a_question_is_answered(agent: Agent, rest: Rest) -> None:
     trip = agent("trip")
     asked = trip.call("sendMessage", sending())

@@ -19,6 +19,7 @@ from roost.conform.hints import NO_SLOW
 from roost.conform.outcome import ConformReport, Outcome
 from roost.conform.runner import judge
 from roost.conform.target import ConformOptions
+from tests.conform.conftest import Conform
 from tests.doors.serving import free_port
 from tests.processes import FLEET, Server, running
 
@@ -139,3 +140,10 @@ def test_a_tenant_that_the_caller_is_not_of_is_no_fault(reports: tuple[ConformRe
 )
 def test_grpc_is_called_at_the_host_of_a_url(url: str) -> None:
     assert place(url) == "grpc.example.com:443"
+
+
+def test_a_fleet_is_no_agent_and_is_not_judged(conform: Conform) -> None:
+    with running(FLEET) as host:
+        done = conform(host.url)
+    assert done.code == 2
+    assert "is the card of a fleet, and no agent: give the URL of one of its agents" in done.stderr

@@ -537,6 +537,42 @@ def test_what_is_no_json_rpc_request_is_refused(rpc: Rpc, envelope: dict[str, An
     assert (problem.reason, problem.fields) == ("INVALID_REQUEST", [field])
 
 
+@pytest.mark.parametrize("version", ["1.0", "", "0.3"])
+@pytest.mark.parametrize("value", ["7", '"seven"', "-1.5", "null"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"jsonrpc":"2.0","id":%s,"params":{}}',
+        '{"id":%s,"method":"GetTask"}',
+        '{"jsonrpc":"1.0","id":%s,"method":"GetTask"}',
+        '{"params":[],"method":5,"jsonrpc":2,"id":%s}',
+    ],
+)
+def test_the_refusal_of_what_is_no_request_carries_its_id(rpc: Rpc, body: str, value: str, version: str) -> None:
+    request = changed(rpc.raw((body % value).encode()), {"A2A-Version": version})
+    response = rpc.http.send(request)
+    assert response.json()["error"]["code"] == -32600
+    assert f'"id":{value},' in response.text
+
+
+@pytest.mark.parametrize("version", ["1.0", "", "0.3"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jsonrpc":"2.0","params":{}}',
+        b'{"jsonrpc":"2.0","id":{"a":1},"params":{}}',
+        b'{"jsonrpc":"2.0","id":true}',
+        b'{"jsonrpc":"2.0","id":"' + b"x" * 2000 + b'"}',
+        b'[{"jsonrpc":"2.0","id":7,"params":{}}]',
+        b"[]",
+        b"7",
+    ],
+)
+def test_where_there_is_no_id_to_repeat_the_refusal_has_null(rpc: Rpc, body: bytes, version: str) -> None:
+    answer = rpc.http.send(changed(rpc.raw(body), {"A2A-Version": version})).json()
+    assert (answer["error"]["code"], answer["id"]) == (-32600, None)
+
+
 @pytest.mark.parametrize("params", [[], "x", 5, None])
 def test_params_that_are_no_object_are_refused(rpc: Rpc, params: Any) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}

@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import MethodNotFoundError
 from google.api import field_behavior_pb2
 from google.protobuf import json_format
 from google.protobuf.message import Message as ProtoMessage
@@ -23,6 +25,7 @@ from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.doors.serving import AGENTS, free_port, healthy
 from tests.doors.wire import VERSION, Door, Rest, Rpc, sending
 from tests.processes import FLEET, Server
+from tests.waiting import PATIENCE_S
 
 CARD = "/.well-known/agent-card.json"
 RESUME = "urn:roost:a2a:stream-resume:v1"
@@ -84,7 +87,7 @@ def test_every_card_is_a_card_to_protobuf_and_has_all_that_is_required(server: S
     ids = agent_ids(http, server.url)
     assert {"hello", "files", "strict", "tck"} <= set(ids)
     for agent in ids:
-        card = parsed(http.get(f"{server.url}/agents/{agent}{CARD}").json())
+        card = parsed(http.get(f"{server.url}/agents/{agent}{CARD}", headers=VERSION).json())
         assert card.skills
         assert card.default_input_modes
         assert card.default_output_modes
@@ -100,8 +103,9 @@ def test_missing_fields_are_found_by_this_test() -> None:
 
 
 def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.Client) -> None:
-    card = http.get(f"{server.url}/agents/hello{CARD}").json()
+    card = http.get(f"{server.url}/agents/hello{CARD}", headers=VERSION).json()
     assert card.pop("signatures")
+    modes = ["text/plain", "application/json"]
     assert card == {
         "name": "hello",
         "description": "Greets whoever writes to it.",
@@ -138,9 +142,18 @@ def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.C
                 },
             ],
         },
-        "defaultInputModes": ["text/plain", "application/json"],
-        "defaultOutputModes": ["text/plain", "application/json"],
-        "skills": [{"id": "hello", "name": "hello", "description": "Greets whoever writes to it.", "tags": ["hello"]}],
+        "defaultInputModes": modes,
+        "defaultOutputModes": modes,
+        "skills": [
+            {
+                "id": "hello",
+                "name": "hello",
+                "description": "Greets whoever writes to it.",
+                "tags": ["hello"],
+                "inputModes": modes,
+                "outputModes": modes,
+            }
+        ],
     }
 
 
@@ -196,7 +209,7 @@ def test_urls_come_from_the_public_url(behind_proxy: Server, http: httpx.Client)
         card = http.get(f"{base}/agents/hello{CARD}", headers=headers).json()
         assert {interface["url"] for interface in card["supportedInterfaces"]} == {f"{PUBLIC}/agents/hello"}
         fleet = http.get(f"{base}{CARD}", headers=headers).json()
-        assert all(interface["url"].startswith(f"{PUBLIC}/agents/") for interface in fleet["supportedInterfaces"])
+        assert [interface["url"] for interface in fleet["supportedInterfaces"]] == [f"{PUBLIC}/agents"]
         for path in ("/agents/", "/"):
             text = http.get(f"{base}{path}", headers=headers).text
             assert f"{PUBLIC}/agents/hello" in text
@@ -297,13 +310,43 @@ def test_head_is_get_without_the_body(server: Server, http: httpx.Client) -> Non
 def test_a_fleets_root_card_leads_to_its_members(server: Server, http: httpx.Client) -> None:
     card = http.get(f"{server.url}{CARD}").json()
     assert (card["name"], card["version"]) == ("Roost fleet", RELEASE)
-    urls = {interface["url"] for interface in card["supportedInterfaces"]}
-    assert urls == {f"{server.url}/agents/{agent}" for agent in agent_ids(http, server.url)}
+    assert [member["name"] for member in card["x-scitex-agent-container"]["agents"]] == agent_ids(http, server.url)
     (fleet,) = [item for item in card["capabilities"]["extensions"] if item["uri"] == FLEET_EXTENSION]
     members = http.get(server.url + fleet["params"]["members_path"]).json()["agents"]
     for member in members:
         path = fleet["params"]["member_card_path"].replace("<name>", member["name"])
         assert http.get(server.url + path).json()["supportedInterfaces"] == member["supportedInterfaces"]
+
+
+async def test_the_interface_of_a_fleet_is_no_members_and_the_tenant_names_the_agent(server: Server) -> None:
+    """A client that is given the root card must not talk to some member that it has not chosen."""
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
+        card = await A2ACardResolver(http, server.url).get_agent_card()
+        assert [(face.url, face.protocol_binding, face.protocol_version) for face in card.supported_interfaces] == [
+            (f"{server.url}/agents", "HTTP+JSON", "1.0")
+        ]
+        assert card.supported_interfaces[0].tenant == ""
+        config = ClientConfig(streaming=True, httpx_client=http, supported_protocol_bindings=["HTTP+JSON", "JSONRPC"])
+        client = ClientFactory(config).create(card)
+        message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="Ada")])
+        for agent, said in (("hello", "Hello, Ada!"), ("stream", "Ada")):
+            events = [
+                event async for event in client.send_message(pb.SendMessageRequest(message=message, tenant=agent))
+            ]
+            (task,) = [event.task for event in events if event.HasField("task")]
+            texts = [
+                part.text
+                for event in events
+                if event.HasField("artifact_update")
+                for part in event.artifact_update.artifact.parts
+            ]
+            assert said in "".join(texts)
+            assert (await client.get_task(pb.GetTaskRequest(id=task.id, tenant=agent))).id == task.id
+            assert [one.id for one in (await client.list_tasks(pb.ListTasksRequest(tenant=agent, page_size=1))).tasks]
+        with pytest.raises(MethodNotFoundError, match="/agents/message:stream"):
+            _ = [event async for event in client.send_message(pb.SendMessageRequest(message=message))]
+        refused = await http.post(f"{server.url}/agents/message:send", json=sending(), headers=VERSION)
+        assert "the tenant of a request to the fleet names the agent" in Rest.problem(refused).message
 
 
 def test_without_a_root_agent_the_root_takes_no_messages(rest: Rest, server: Server, http: httpx.Client) -> None:
@@ -430,7 +473,7 @@ def test_a_card_is_json_unless_its_own_type_is_asked_for(
 ) -> None:
     response = http.get(f"{server.url}/agents/hello{CARD}", headers={"Accept": accept})
     assert response.headers["content-type"] == kind
-    assert response.headers["vary"] == "accept"
+    assert response.headers["vary"] == "a2a-version, accept"
 
 
 def test_activated_extensions_are_named_in_every_answer(door: Door) -> None:

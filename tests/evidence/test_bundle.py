@@ -267,7 +267,8 @@ def test_a_host_exports_a_bundle_with_the_cards_and_records_it_in_the_audit_log(
     assert done.returncode == 0, done.stderr
     assert out.read_bytes() == request_bundle(server, task=f"{ids[0]},{ids[3]}").content
     found = members(out.read_bytes())
-    assert found["cards/hello.json"] == httpx.get(f"{server.url}/agents/hello/.well-known/agent-card.json").content
+    card = f"{server.url}/agents/hello/.well-known/agent-card.json"
+    assert found["cards/hello.json"] == httpx.get(card, headers={"A2A-Version": "1.0"}).content
     assert "cards/stream.json" in found
     keys = httpx.get(f"{server.url}/.well-known/evidence-jwks.json")
     assert keys.headers["content-type"] == "application/jwk-set+json"

@@ -59,7 +59,7 @@ def validator(name: str) -> jsonschema_rs.Draft202012Validator:
 # What is in it
 
 
-@pytest.mark.parametrize("off", [{}, {"openai": False}, {"mcp": False}, {"a2a_03": False}], ids=str)
+@pytest.mark.parametrize("off", [{}, {"openai": False}, {"mcp": False}, {"a2a_03": False}, {"strict": True}], ids=str)
 def test_every_route_is_in_it_and_no_other(off: dict[str, bool]) -> None:
     settings = Settings(memory=True, **off)
     known = {(route.method, route.path) for route in all_routes(settings)}
@@ -69,8 +69,13 @@ def test_every_route_is_in_it_and_no_other(off: dict[str, bool]) -> None:
 
 def test_what_a_request_must_have_is_required() -> None:
     found = operations(made())
-    chat = found["POST", "/openai/v1/chat/completions"]["requestBody"]["content"]["application/json"]["schema"]
-    assert "model" in followed(made(), chat)["required"]
+    for path, what in (("chat/completions", "messages"), ("responses", "input")):
+        asked = found["POST", f"/openai/v1/{path}"]["requestBody"]["content"]["application/json"]["schema"]
+        assert {*followed(made(), asked)["required"]} == {what, "model"}
+    for path in ("message:send", "message:stream", "v1/messages:send"):
+        body = found["POST", f"/agents/{{agent}}/{path}"]["requestBody"]
+        assert body["required"]
+        assert followed(made(), body["content"]["application/json"]["schema"])["required"] == ["message"]
     alias = found["POST", "/agents/{agent}/v1/chat/completions"]["requestBody"]["content"]["application/json"]["schema"]
     assert "model" not in followed(made(), alias)["required"], "there the path names the model"
     old = found["POST", "/agents/{agent}/v1/message:send"]["requestBody"]["content"]["application/json"]["schema"]
@@ -80,12 +85,16 @@ def test_what_a_request_must_have_is_required() -> None:
 def test_the_version_is_required_only_where_nothing_else_is_served() -> None:
     found = made()
 
-    def required(path: str) -> bool:
-        given = [_followed(found, one) for one in operations(found)["GET", path]["parameters"]]
-        return next(one.get("required", False) for one in given if one["name"] == "A2A-Version")
+    def required(operation: dict[str, Any]) -> bool:
+        given = [_followed(found, one) for one in operation["parameters"]]
+        return any(one.get("required", False) for one in given if one["name"] == "A2A-Version")
 
-    assert required("/agents/{agent}/tasks")
-    assert not required("/agents/{agent}/v1/tasks"), "without it the request is one of 0.3"
+    described = operations(found)
+    old_and_dialect = {key for key in described if key[1].startswith("/agents/{agent}/v1/")}
+    assert {("GET", "/agents/{agent}/v1/tasks"), ("POST", "/agents/{agent}/v1/messages:send")} < old_and_dialect
+    assert [key for key in old_and_dialect if required(described[key])] == [], "without it 0.3 or the dialect is meant"
+    assert required(described["GET", "/agents/{agent}/tasks"])
+    assert required(described["POST", "/agents/{agent}/message:send"])
 
 
 def followed(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -45,9 +45,8 @@ def test_cards_say_where_it_is(args: tuple[str, ...], expected: str) -> None:
         url = expected.format(port=place_of(server).rpartition(":")[2])
         for path in (f"/agents/hello{CARD}", CARD, "/agents/"):
             body = http.get(f"http://127.0.0.1:{own}{path}").json()
-            faces = body["supportedInterfaces"] if "supportedInterfaces" in body else [
-                face for agent in body["agents"] for face in agent["supportedInterfaces"]
-            ]  # fmt: skip
+            members = body.get("x-scitex-agent-container", body).get("agents", [body])
+            faces = [face for member in members for face in member["supportedInterfaces"]]
             found = {face["tenant"]: face for face in faces if face["protocolBinding"] == "GRPC"}
             assert found["hello"] == {
                 "url": url, "protocolBinding": "GRPC", "protocolVersion": "1.0", "tenant": "hello"

@@ -204,12 +204,54 @@ def test_the_requests_metadata_reaches_the_agent(client: openai.OpenAI) -> None:
     assert given(client, "x", metadata={"ticket": "7"})["metadata"]["ticket"] == "7"
 
 
+def test_a_delegated_task_is_taken_as_the_users(client: openai.OpenAI) -> None:
+    """Agents of KAOS give each other tasks in messages of this role."""
+    messages: Any = [
+        {"role": "user", "content": "earlier"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "task-delegation", "content": "count the herons"},
+    ]
+    answer = client.chat.completions.create(model="given", messages=messages)
+    came = json.loads(said(answer))
+    assert [part["text"] for part in came["parts"]] == ["count the herons"]
+    assert came["beside"]["openai"] == {
+        "delegated": True,
+        "history": [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "yes"}],
+    }
+    plain = json.loads(said(ask(client, "given", "hi")))
+    assert "delegated" not in ((plain["beside"] or {}).get("openai") or {})
+
+
 # Sessions
 
 
 def test_a_call_without_a_session_gets_a_fresh_one(client: openai.OpenAI) -> None:
     first, second = ask(client, "words", "a"), ask(client, "words", "a")
     assert told(first)["session_id"] != told(second)["session_id"]
+
+
+@pytest.mark.parametrize("how", ["header", "body"])
+def test_the_id_of_an_answer_names_its_session(client: openai.OpenAI, how: str) -> None:
+    """Clients of KAOS send the id of the answer back, and the conversation goes on."""
+
+    def named(answer: ChatCompletion) -> dict[str, Any]:
+        return session(answer.id) if how == "header" else {"extra_body": {"session_id": answer.id}}
+
+    first = ask(client, "guide", "Ann")
+    second = ask(client, "guide", "Rome", **named(first))
+    assert said(second) == "Rome it is. \n\nWhich day?"
+    third = ask(client, "guide", "Monday", **named(second))
+    assert (said(third), told(third)["state"]) == ("See you on Monday.", "completed")
+    assert len({first.id, second.id, third.id}) == 3
+    fourth = ask(client, "guide", "Bob", **named(first))
+    assert told(fourth)["session_id"] == told(first)["session_id"], "an earlier one names the same session"
+
+
+def test_an_id_of_no_answer_or_of_another_agents_is_a_name_like_any_other(client: openai.OpenAI) -> None:
+    other = ask(client, "words", "a").id
+    for name in (other, f"chatcmpl-{uuid.uuid4()}-1", "chatcmpl-x"):
+        answer = ask(client, "guide", "Ann", **session(name))
+        assert (told(answer)["session_id"], told(answer)["state"]) == (name, "input-required")
 
 
 @pytest.mark.parametrize("how", ["header", "body", "both"])

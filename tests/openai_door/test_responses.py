@@ -238,6 +238,88 @@ def test_a_response_is_canceled(client: openai.OpenAI, rest: Rest) -> None:
     assert refused.value.code == "response_not_cancelable"
 
 
+# Deleting, and what was asked
+
+
+def test_a_deleted_response_is_gone_for_every_door(client: openai.OpenAI, rest: Rest) -> None:
+    made = create(client, "words", "a b")
+    assert made.metadata is not None
+    task = made.metadata["task_id"]
+    deleted = client.responses.with_raw_response.delete(made.id)
+    assert json.loads(deleted.content) == {"id": made.id, "object": "response", "deleted": True}
+    for look in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError) as refused:
+            look(made.id)
+        assert refused.value.code == "response_not_found"
+    assert rest.refused("GetTask", {"id": task}, "words").reason == "TASK_NOT_FOUND"
+
+
+def test_a_response_that_is_not_over_is_canceled_and_deleted(client: openai.OpenAI) -> None:
+    for model in ("hold", "guide"):
+        begun = create(client, model, str(uuid.uuid4()), background=True)
+        client.responses.delete(begun.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(begun.id)
+
+
+def test_the_input_of_a_response_is_listed(client: openai.OpenAI) -> None:
+    picture = "data:image/png;base64,AAAA"
+    asked: Any = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "and?"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "second"},
+                {"type": "input_image", "image_url": picture, "detail": "auto"},
+                {"type": "input_file", "filename": "x.pdf", "file_data": "data:application/pdf;base64,AAAA"},
+                {"type": "input_file", "file_url": "https://example.com/y.pdf"},
+            ],
+        },
+    ]
+    made = create(client, "given", asked)
+    items = [item.to_dict() for item in client.responses.input_items.list(made.id, order="asc")]
+    assert [(item["type"], item["role"]) for item in items] == [
+        ("message", "user"),
+        ("message", "assistant"),
+        ("message", "user"),
+    ]
+    texts = [[part.get("text") for part in item["content"]] for item in items]  # type: ignore[attr-defined]
+    assert texts == [["first"], ["and?"], ["second", None, None, None]]
+    assert items[2]["content"] == asked[2]["content"]
+    assert len({item["id"] for item in items}) == 3
+
+
+def test_input_items_come_in_pages_the_newest_first(client: openai.OpenAI) -> None:
+    texts = [f"{number}" for number in range(5)]
+    roles = ["user", "assistant"] * 3
+    asked: Any = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    made = create(client, "words", asked)
+
+    def read(**more: Any) -> list[str]:
+        return [item.content[0].text for item in client.responses.input_items.list(made.id, **more)]  # type: ignore[union-attr]
+
+    assert read() == texts[::-1]
+    assert read(limit=2, order="asc") == texts, "the client asks for the next page"
+    page = client.responses.input_items.list(made.id, limit=2)
+    assert (len(page.data), page.has_more) == (2, True)
+    assert read(after=page.last_id) == texts[2::-1]  # type: ignore[attr-defined]
+    for wrong in ({"limit": 0}, {"limit": 101}, {"order": "up"}, {"after": "in_x"}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.responses.input_items.list(made.id, **wrong)  # type: ignore[arg-type]
+        assert refused.value.param == next(iter(wrong))
+
+
+def test_each_turn_of_a_task_has_its_own_input(client: openai.OpenAI) -> None:
+    first = create(client, "guide", "Ann")
+    second = create(client, "guide", "Rome", previous_response_id=first.id)
+
+    def asked(response: Response) -> list[str]:
+        return [item.content[0].text for item in client.responses.input_items.list(response.id)]  # type: ignore[union-attr]
+
+    assert (asked(first), asked(second)) == (["Ann"], ["Rome"])
+
+
 # Failures
 
 
@@ -274,7 +356,7 @@ def test_a_direct_reply_is_a_response_that_is_not_kept(client: openai.OpenAI) ->
     ["resp_x", "resp_words_nothing_1", "resp_nobody_01a1e411-dc0c-7c93-a75d-88a4ca1abe62_1", "words", "resp___", "x_1"],
 )
 def test_a_response_that_is_not_there(client: openai.OpenAI, server: Server, response_id: str) -> None:
-    for look in (client.responses.retrieve, client.responses.cancel):
+    for look in (client.responses.retrieve, client.responses.cancel, client.responses.delete):
         with pytest.raises(openai.NotFoundError) as refused:
             look(response_id)
         assert refused.value.code == "response_not_found"

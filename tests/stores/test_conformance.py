@@ -908,6 +908,25 @@ async def test_what_a_webhook_has_yet_to_hear_of_is_not_pruned(store: Store) -> 
     assert await pruned(store, 100, None, 10) == 1
 
 
+async def test_one_task_that_is_over_is_pruned_whatever_its_age(store: Store) -> None:
+    await some_that_ended(store)
+    for task, agent in (("active", "agent"), ("paused", "agent"), ("another's", "agent"), ("nothing", "agent")):
+        assert await store.prune_task(agent, task) == []
+    assert await kept(store) == ALWAYS | set("12345678")
+    assert [usage.tasks for usage in await store.prune_task("agent", "5")] == [1]
+    assert await store.prune_task("agent", "5") == []
+    assert await kept(store) == ALWAYS | set("1234678")
+    assert await store.read_tombstone("5") is not None
+    assert await entries_of(store, "5") == []
+
+
+async def test_one_task_of_which_a_webhook_has_yet_to_hear_is_not_pruned(store: Store) -> None:
+    await alive(store, WORKER)
+    await commit(store, creation("t", push=config("t"), state=COMPLETED, status_time=1, worker=None))
+    assert await store.prune_task("agent", "t") == []
+    assert await store.read_task("t") is not None
+
+
 async def test_of_what_is_pruned_a_tombstone_is_left(store: Store) -> None:
     await alive(store, WORKER)
     await commit(store, creation("t", push=config("t")), creation("other", push=config("other")))

@@ -55,7 +55,8 @@ class Agent:
     wall_s, silence_s: the longest turn, and the longest time without an emission, in seconds; then FAILED.
     schemes: the security schemes that the agent accepts, out of those of the host: "bearer", "apiKey", "jwt", "mtls",
         "unix"; all by default.
-    card_extras: members of the card beyond those of A2A, each named x-...; they are signed with the rest.
+    card_extras: members of the card beyond those of A2A, each named x-...; they are signed with the rest. A host
+        refuses the names that only it may use: x-scitex-agent-container, x-orochi and x-sac.
     """
 
     def __init__(

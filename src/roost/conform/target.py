@@ -26,6 +26,8 @@ MAX_CARD = 1024 * 1024
 KNOWN = ("JSONRPC", "HTTP+JSON", "GRPC")
 PLAIN = ("http:", "grpc:")
 """Schemes without TLS."""
+FLEET = "https://scitex.ai/a2a/extensions/sac-fleet/v1"
+"""Declared by the card of a host of several agents. Its requests need a tenant, which the card cannot name."""
 MULTI_TENANT = "https://agentic-sandbox.aiwg.io/extensions/multi-tenant/v1"
 
 
@@ -80,6 +82,8 @@ class Target:
         self.memo: dict[str, Any] = {}
         """What a check has found out and others use."""
         self._credential = credential
+        if FLEET in self.extensions():
+            raise NotJudged(f"{url} is the card of a fleet, and no agent: give the URL of one of its agents")
         self._connect(self.document["supportedInterfaces"])
 
     async def card(self, **headers: str) -> RawResponse:

@@ -115,7 +115,8 @@ class Admission:
 
 
 def unknown_agent(agent: str) -> AgentNotFound:
-    return AgentNotFound(f"There is no agent {agent[:128]!r} here; GET /agents/ lists the agents of this host")
+    hint = "; the tenant of a request to the fleet names the agent" if ":" in agent else ""
+    return AgentNotFound(f"There is no agent {agent[:128]!r} here{hint}; GET /agents/ lists the agents of this host")
 
 
 class Call(NamedTuple):

@@ -44,6 +44,7 @@ class App:
 
     doors: asked in this order; the first that claims a request serves it.
     root: the agent that the root path serves, or "".
+    closed: a prefix of paths that are not the root agent's, or "".
     headers: added to every response.
     """
 
@@ -55,6 +56,7 @@ class App:
         counts: RequestCounts,
         *,
         root: str,
+        closed: str,
         headers: Headers,
     ) -> None:
         self.doors = doors
@@ -62,6 +64,7 @@ class App:
         self.access = access
         self.counts = counts
         self.root = root
+        self.closed = closed
         self.headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +80,8 @@ class App:
 
     def _place(self, path: str) -> Place:
         if not path.startswith(AGENTS) or path == AGENTS:
-            return Place(self.root, path, "")
+            is_closed = bool(self.closed) and path.startswith(self.closed)
+            return Place("" if is_closed else self.root, path, "")
         agent, slash, below = path[len(AGENTS) :].partition("/")
         return Place(agent, slash + below, AGENT)
 

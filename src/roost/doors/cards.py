@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from roost.doors.access import Access
 from roost.doors.admission import unknown_agent
 from roost.doors.door import AGENT, PUBLIC, Describe, Door, Route, require_method
 from roost.doors.errors import rest_error
+from roost.doors.guard import is_old, version_of
 from roost.doors.http import Connection, Headers, Request, Response, preferred_json, respond
 from roost.doors.openapi_components import A2A, JSON
 from roost.doors.openapi_doors import page
@@ -26,7 +28,7 @@ from roost.identity.keys import Keyring
 from roost.identity.principal import Principal
 from roost.protocol.canonical import NotCanonical, card_form, document_form, strict_form
 from roost.protocol.codec import encode
-from roost.protocol.errors import A2AError, UnsupportedOperation
+from roost.protocol.errors import A2AError, RouteNotFound, UnsupportedOperation
 from roost.protocol.types import AgentCard
 
 if TYPE_CHECKING:
@@ -42,6 +44,15 @@ FLEET = ""
 """Stands for the fleet where others name an agent."""
 
 
+class CardForm(Enum):
+    """The forms in which a card is served. The fleet, which cannot be called with A2A 0.3, has only the first."""
+
+    NEW = "1.0"
+    BOTH = "1.0 and 0.3"
+    """The card of 1.0 with the fields of 0.3 beside its own, for readers that name no version: any client reads it."""
+    OLD = "0.3"
+
+
 class Cards:
     """Builds and signs cards, and keeps them until an agent, a key or a credential changes."""
 
@@ -54,7 +65,7 @@ class Cards:
         self.keyring = keyring
         self.version = version
         self._terms_of_host = terms
-        self.served: OrderedDict[tuple[str, str, bool], ServedCard] = OrderedDict()
+        self.served: OrderedDict[tuple[str, str, CardForm], ServedCard] = OrderedDict()
         self.changed = time.time()
         agents.subscribe(lambda change: self.forget())
 
@@ -65,7 +76,8 @@ class Cards:
         return self._terms_of_host._replace(grpc_03=only)
 
     def check(self, profile: Profile) -> None:
-        """Raise NotCanonical if the card of an agent contains something that cannot be signed."""
+        """Raise if the card of an agent has a member that is the host's, or something that cannot be signed."""
+        cards.check_extras(profile)
         try:
             card = _document(cards.agent_card(profile, "", self.terms), profile.extras)
             for form in (card_form, strict_form, document_form):
@@ -78,14 +90,15 @@ class Cards:
         self.served.clear()
         self.changed = time.time()
 
-    async def card(self, request: Request, base: str, agent: str, *, old: bool = False) -> Response:
-        """Return a card. With `old` it has the form of A2A 0.3."""
-        card = await self._card(base, agent, old=old)
+    async def card(self, request: Request, base: str, agent: str, form: CardForm) -> Response:
+        """Return a card as an HTTP response, or 304 to a client that has it."""
+        card = await self._card(base, agent, form)
+        by_version = self._terms_of_host.a2a_03 and form != CardForm.OLD
         headers: Headers = [
             (b"etag", card.etag.encode()),
             (b"last-modified", card.last_modified.encode()),
             (b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S),
-            (b"vary", b"accept"),
+            (b"vary", b"a2a-version, accept" if by_version else b"accept"),
         ]
         if _unchanged(request, card):
             return Response(304, b"", headers=headers)
@@ -98,7 +111,7 @@ class Cards:
         return _key_set(self.keyring.jwks(agent))
 
     async def document(self, base: str, agent: str) -> bytes:
-        """Return the card as it is served."""
+        """Return the card of 1.0 as it is served."""
         return (await self._card(base, agent)).body
 
     async def extended(self, base: str, agent: str, principal: Principal) -> bytes:
@@ -111,8 +124,8 @@ class Cards:
         document = _document(cards.agent_card(profile, _agent_base(base, agent), terms, more), profile.extras)
         return encode(await self.keyring.signed(document, agent, _agent_base(base, agent) + JWKS_PATH))
 
-    async def _card(self, base: str, agent: str, *, old: bool = False) -> ServedCard:
-        found = self.served.get((agent, base, old))
+    async def _card(self, base: str, agent: str, form: CardForm = CardForm.NEW) -> ServedCard:
+        found = self.served.get((agent, base, form))
         if found is not None and not self.keyring.outdated():
             return found
         if found is not None:
@@ -126,13 +139,16 @@ class Cards:
             profile = self._profile(agent)
             card = cards.agent_card(profile, _agent_base(base, agent), self._terms(profile))
             extras, jku = profile.extras, _agent_base(base, agent) + JWKS_PATH
-        if old:
-            document = (await load("cards")).old_card(encode(card)) | extras
-        else:
-            document = await self.keyring.signed(_document(card, extras), agent, jku)
+        document = _document(card, extras)
+        if form != CardForm.NEW:
+            converter = await load("cards")
+            old = converter.old_card(encode(card))
+            document = old | extras if form == CardForm.OLD else converter.merge(document, old)
+        if form != CardForm.OLD:
+            document = await self.keyring.signed(document, agent, jku)
         made = cards.served(encode(document), self.changed)
         if changed == self.changed:
-            self.served[agent, base, old] = made
+            self.served[agent, base, form] = made
             if len(self.served) > CACHED:
                 self.served.popitem(last=False)
         return made
@@ -168,7 +184,7 @@ class CardDoor(Door):
     """Serves the cards of the agents and of the fleet, and the keys that sign cards and evidence.
 
     root: the agent whose card the host's own card path serves, or "" for the fleet's card.
-    old: serve the card paths of A2A 0.3 too.
+    old: serve cards to clients of A2A 0.3 too: at its paths, and to readers that name no version.
     """
 
     def __init__(self, context: Context, *, root: str, old: bool) -> None:
@@ -199,8 +215,9 @@ class CardDoor(Door):
             ),
         ]
         for number, path in enumerate(self.old_paths):
-            fleet, agent = (page(f"Get{whose}Card03{number}", {JSON: None}, "304") for whose in ("Fleet", "Agent"))
-            found.append(Route("GET", path, "The same card in the form of A2A 0.3", PUBLIC, fleet))
+            root = page(f"GetRootCard03{number}", {JSON: None}, "304", "404")
+            agent = page(f"GetAgentCard03{number}", {JSON: None}, "304")
+            found.append(Route("GET", path, "The card of the agent bound to the root, as of A2A 0.3", PUBLIC, root))
             found.append(Route("GET", AGENT + path, "An agent's card in the form of A2A 0.3", PUBLIC, agent))
         return found
 
@@ -228,7 +245,18 @@ class CardDoor(Door):
         if below == JWKS_PATH:
             return await cards.jwks(base, agent)
         owner = (self.root or FLEET) if agent is None else agent
-        return await cards.card(request, base, owner, old=below in self.old_paths)
+        if owner == FLEET and below in self.old_paths:
+            raise RouteNotFound(
+                "A fleet cannot be called with A2A 0.3, which has no tenant to name the agent. Each agent has a card:"
+                f" GET {AGENT}{below}; GET /agents/ lists the agents"
+            )
+        return await cards.card(request, base, owner, self._form(request, below, owner))
+
+    def _form(self, request: Request, below: str, owner: str) -> CardForm:
+        if below in self.old_paths:
+            return CardForm.OLD
+        both = bool(self.old_paths) and owner != FLEET and is_old(version_of(request))
+        return CardForm.BOTH if both else CardForm.NEW
 
 
 def _page(name: str) -> Describe:

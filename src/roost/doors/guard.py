@@ -17,6 +17,7 @@ from roost.protocol.errors import (
 )
 
 SUPPORTED_VERSION = "1.0"
+OLD_VERSION = "0.3"
 EXTENSIONS = (b"a2a-extensions", b"x-a2a-extensions")
 """The header, and its name in A2A 0.3."""
 FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
@@ -139,6 +140,11 @@ def version_of(head: RequestHead) -> str:
         return head.query.get("A2A-Version", "").strip()
     except InvalidParams:  # the request will be refused for its query
         return ""
+
+
+def is_old(version: str) -> bool:
+    """Say whether a version means A2A 0.3: no version does."""
+    return version in ("", OLD_VERSION) or version.startswith(OLD_VERSION + ".")
 
 
 def require_version(version: str) -> None:

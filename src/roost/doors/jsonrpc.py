@@ -57,8 +57,10 @@ class BadEnvelope(Exception):
 
 
 def is_rpc_path(place: Place) -> bool:
-    """The agent's base path, with or without its tenant."""
-    return bool(place.agent) and (place.below in ("", "/") or place.below == f"/{place.agent}")
+    """The agent's base path, with or without its tenant. `/agents/message:send` is HTTP+JSON without a tenant."""
+    if not place.agent or ":" in place.agent:
+        return False
+    return place.below in ("", "/") or place.below == f"/{place.agent}"
 
 
 class JSONRPCDoor(Door):

@@ -73,7 +73,3 @@ def _describe_twice(operation: Schema, route: Route) -> None:
     """Two doors share a path and a method: the version that a request names tells them apart."""
     operation["responses"]["200"]["content"][JSON] = {}
     operation["description"] = f"Without `A2A-Version: 1.0`: {route.summary}; see docs/a2a-0.3.md"
-    operation["parameters"] = [
-        {"$ref": "#/components/parameters/OptionalVersion"} if one.get("$ref", "").endswith("/Version") else one
-        for one in operation["parameters"]
-    ]

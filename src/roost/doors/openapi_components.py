@@ -36,7 +36,7 @@ ERRORS = ("400", "401", "403", "404", "409", "413", "422", "429", "502", "503")
 PARTS = {"text": "TextPart", "raw": "RawPart", "url": "UrlPart", "data": "DataPart"}
 """A part has exactly one of these fields, so it has one of these types."""
 EXACTLY_ONE = ("SendMessageResponse", "StreamResponse")
-AT_MOST_ONE = ("OAuthFlows", "SecurityScheme", *EXACTLY_ONE)
+AT_MOST_ONE = ("OAuthFlows", *EXACTLY_ONE)
 EMPTY: Schema = {"type": "object", "maxProperties": 0}
 RPC_ID: Schema = {"type": ["string", "number", "null"]}
 
@@ -63,10 +63,11 @@ PARAMETERS: dict[str, Schema] = {
         "description": "Without it version 0.3 is meant; it may be in the query instead",
         "schema": {"type": "string", "enum": [SUPPORTED_VERSION]},
     },
-    "OptionalVersion": {
+    "DialectVersion": {
         "name": "A2A-Version",
         "in": "header",
-        "description": "1.0, or nothing for A2A 0.3",
+        "description": "Not needed if A2A-Extensions names an extension of agentic-sandbox. Without either, A2A 0.3 is"
+        " meant, which has some of these paths",
         "schema": {"type": "string", "enum": [SUPPORTED_VERSION]},
     },
     "Extensions": {
@@ -140,6 +141,7 @@ class Describer:
             made[name]["maxProperties"] = 1
         for name in EXACTLY_ONE:
             made[name]["minProperties"] = 1
+        made["SecurityScheme"] |= _one_or_none(made["SecurityScheme"])
         made |= _parts(made["Part"])
         made["Role"]["enum"].remove("ROLE_UNSPECIFIED")  # refused in every message
         made["TaskStatus"]["properties"]["timestamp"]["format"] = "date-time"
@@ -203,6 +205,12 @@ def _parts(part: Schema) -> dict[str, Schema]:
         for name, kind in PARTS.items()
     }
     return {**made, "Part": {"title": "Part", "oneOf": [named(kind) for kind in made]}}
+
+
+def _one_or_none(schema: Schema) -> Schema:
+    """Allow at most one of the fields, beside others that are not of the schema: cards may have those of A2A 0.3."""
+    each = [{"required": [name]} for name in schema["properties"]]
+    return {"oneOf": [*each, {"not": {"anyOf": each}}]}
 
 
 def call_of(method: str) -> str:

@@ -105,7 +105,7 @@ def json_rpc(route: Route, describer: Describer) -> Schema:
 
 
 def dialect_operation(operation: Operation, query: dict[str, str], states: list[str]) -> Describe:
-    """The same operation with the dialect's errors, and its names in the query of ListTasks."""
+    """The same operation with the dialect's errors and names, and with a version that may be absent."""
 
     def describe(route: Route, describer: Describer) -> Schema:
         made = rest_operation(operation)(route, describer)
@@ -119,6 +119,9 @@ def dialect_operation(operation: Operation, query: dict[str, str], states: list[
         statuses = [key for key in made["responses"] if key != "200"]
         return {
             **made,
+            "parameters": [
+                parameter("DialectVersion") if one == parameter("Version") else one for one in made["parameters"]
+            ],
             "operationId": f"Sandbox{made['operationId']}",
             "tags": ["Sandbox"],
             "responses": made["responses"] | errors("Sandbox", statuses),

@@ -171,6 +171,12 @@ class Records(Protocol):
         same transaction.
         """
 
+    async def prune_task(self, agent: str, task_id: str) -> list[UsageDelta]:
+        """Delete one task of the agent as `prune` does, whatever its age.
+
+        Nothing is deleted if the task is not over, or has a webhook with something left to deliver.
+        """
+
     async def read_tombstone(self, task_id: str) -> Tombstone | None: ...
 
     async def add_usage(self, deltas: Sequence[UsageDelta]) -> None:

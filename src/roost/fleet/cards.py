@@ -7,6 +7,8 @@ from email.utils import formatdate
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from roost.engine.extension import Extensions
 from roost.engine.hosted import ExtendedCard, Profile
 from roost.protocol.codec import encode
@@ -28,10 +30,18 @@ from roost.protocol.types import (
 PROTOCOL_VERSION = "1.0"
 OLD_VERSION = "0.3"
 BINDINGS = ("JSONRPC", "HTTP+JSON")
+FLEET_BINDING = "HTTP+JSON"
+"""The binding whose paths begin with the tenant: `/agents` and the tenant make the path of the agent."""
 MAX_AGE_S = 60
 
 FLEET = "https://scitex.ai/a2a/extensions/sac-fleet/v1"
 FLEET_BLOCK = "x-scitex-agent-container"
+RESERVED_EXTRAS = frozenset({FLEET_BLOCK, "x-orochi", "x-sac"})
+"""Members of a card that readers take for statements of the host. Agents cannot set them."""
+
+
+class ReservedExtra(ValueError):
+    """The `extras` of a profile have a name that only the host may use; the message says what to change."""
 
 
 class Terms(NamedTuple):
@@ -78,7 +88,7 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
-        skills=[*profile.skills, *more.skills],
+        skills=[_with_modes(skill, profile) for skill in (*profile.skills, *more.skills)],
         security_schemes=_schemes(terms),
         security_requirements=_requirements(terms),
         provider=profile.provider,
@@ -87,13 +97,36 @@ def agent_card(profile: Profile, base: str, terms: Terms = OPEN, extended: Exten
     )
 
 
+def _with_modes(skill: AgentSkill, profile: Profile) -> AgentSkill:
+    """Say which media types a skill takes and gives. Clients of A2A 0.3 look for them there, not in the defaults."""
+    return structs.replace(
+        skill,
+        input_modes=skill.input_modes or profile.input_modes,
+        output_modes=skill.output_modes or profile.output_modes,
+    )
+
+
+def check_extras(profile: Profile) -> None:
+    """Raise ReservedExtra if the agent claims a member of the card that only the host may write."""
+    for name in profile.extras:
+        if name.lower() in RESERVED_EXTRAS:
+            raise ReservedExtra(
+                f"card_extras of agent {profile.id!r} cannot have {name!r}: only the host may write it. Remove it, or"
+                " choose a name of your own, such as 'x-yours'"
+            )
+
+
 def has_extended(profile: Profile, terms: Terms) -> bool:
     """Only for callers who are known."""
     return profile.extended is not None and bool(terms.schemes)
 
 
 def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = OPEN) -> AgentCard:
-    """The card of the host as such: its members are its interfaces and its skills."""
+    """The card of the host as such. It has one interface, of no member: the tenant of a request names the agent.
+
+    A client that is given this card and names no agent is refused, and not led to some member. A2A 0.3 has no tenant,
+    so the fleet has no interface of 0.3.
+    """
     skill = AgentSkill(
         id="fleet",
         name="Fleet",
@@ -110,12 +143,11 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
     )
     return AgentCard(
         name="Roost fleet",
-        description="A host of A2A agents. Each has a card of its own; GET /agents/ lists them.",
+        description="A host of A2A agents. Each has a card of its own; GET /agents/ lists them. The tenant of a request"
+        " names the agent.",
         version=version,
         supported_interfaces=[
-            interface
-            for profile in profiles
-            for interface in _interfaces(profile.id, f"{base}/agents/{profile.id}", terms)
+            AgentInterface(url=f"{base}/agents", protocol_binding=FLEET_BINDING, protocol_version=PROTOCOL_VERSION)
         ],
         capabilities=AgentCapabilities(
             streaming=True,

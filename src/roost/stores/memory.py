@@ -339,12 +339,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         return sorted(found)[:limit]
 
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
-        delivering = {key[0] for key, push in self.pushes.items() if push.due is not None}
-        ended = [
-            row
-            for row in self.rows.values()
-            if row.new.scope.agent == agent and row.head.state in TERMINAL and row.new.id not in delivering
-        ]
+        ended = self._prunable(agent)
         ended.sort(key=lambda row: (row.head.status_time, row.new.id))
         excess = len(ended) - keep if keep is not None else 0
         pruned = [
@@ -352,6 +347,20 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             for index, row in enumerate(ended)
             if index < excess or (before_ms is not None and row.head.status_time < before_ms)
         ][:limit]
+        return await self._prune(pruned)
+
+    async def prune_task(self, agent: str, task_id: str) -> list[UsageDelta]:
+        return await self._prune([row for row in self._prunable(agent) if row.new.id == task_id])
+
+    def _prunable(self, agent: str) -> list[_Row]:
+        delivering = {key[0] for key, push in self.pushes.items() if push.due is not None}
+        return [
+            row
+            for row in self.rows.values()
+            if row.new.scope.agent == agent and row.head.state in TERMINAL and row.new.id not in delivering
+        ]
+
+    async def _prune(self, pruned: Sequence[_Row]) -> list[UsageDelta]:
         for row in pruned:
             last = row.entries[-1]
             self.tombstones[row.new.id] = Tombstone(

@@ -134,6 +134,9 @@ class PostgresRecords:
     async def prune(self, agent: str, before_ms: int | None, keep: int | None, limit: int) -> list[UsageDelta]:
         return await self.pool.do(lambda connection: _prune(connection, to_text(agent), before_ms, keep, limit))
 
+    async def prune_task(self, agent: str, task_id: str) -> list[UsageDelta]:
+        return await self.pool.do(lambda connection: _prune_task(connection, to_text(agent), to_text(task_id)))
+
     async def read_tombstone(self, task_id: str) -> Tombstone | None:
         rows = await self.pool.rows(READ_TOMBSTONE, to_text(task_id))
         if not rows:
@@ -174,15 +177,24 @@ async def _prune(connection: Any, agent: str, before_ms: int | None, keep: int |
         if until is None:
             return []
         condition, args = until
-        rows = await connection.fetch(FIND_PRUNABLE.format(until=condition), agent, limit, *args)
-        last = [decode_segment(row[1])[-1] for row in rows]
-        deleted = await connection.fetch(
-            PRUNE, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
-        )
-        return summed(
-            UsageDelta(from_text(tenant), from_text(owner), from_text(name), tasks, size)
-            for tenant, owner, name, tasks, size in deleted
-        )
+        return await _prune_found(connection, condition, agent, limit, *args)
+
+
+async def _prune_task(connection: Any, agent: str, task_id: str) -> list[UsageDelta]:
+    async with connection.transaction():
+        return await _prune_found(connection, "t.id = $3", agent, 1, task_id)
+
+
+async def _prune_found(connection: Any, condition: str, agent: str, limit: int, *args: Any) -> list[UsageDelta]:
+    rows = await connection.fetch(FIND_PRUNABLE.format(until=condition), agent, limit, *args)
+    last = [decode_segment(row[1])[-1] for row in rows]
+    deleted = await connection.fetch(
+        PRUNE, [row[0] for row in rows], [entry.seq for entry in last], [entry.chain for entry in last]
+    )
+    return summed(
+        UsageDelta(from_text(tenant), from_text(owner), from_text(name), tasks, size)
+        for tenant, owner, name, tasks, size in deleted
+    )
 
 
 async def _until(

@@ -107,6 +107,10 @@ class SQLiteAdminStore(Calls):
             deleted += await self.writer.do(records.prune_tasks, prunable[start : start + PRUNED_AT_ONCE])
         return summed(deleted)
 
+    async def prune_task(self, agent: str, task_id: str) -> list[UsageDelta]:
+        prunable = await self.readers.do(records.find_one_prunable, agent, task_id)
+        return summed(await self.writer.do(records.prune_tasks, prunable)) if prunable else []
+
     def free_bytes(self) -> int | None:
         space = os.statvfs(self.folder)
         return space.f_bavail * space.f_frsize

@@ -57,6 +57,17 @@ def find_prunable(
     return [_prunable(connection, task_id) for task_id in found]
 
 
+def find_one_prunable(connection: sqlite3.Connection, agent: str, task_id: str) -> list[PrunableTask]:
+    """Return a task of an agent if it is terminal and no webhook has something left to deliver."""
+    rows = connection.execute(
+        "SELECT t.id FROM tasks t JOIN scopes ON scopes.id = t.scope"
+        f" WHERE t.id = ? AND scopes.agent = ? AND t.place <> {ACTIVE} AND t.state IN ({', '.join(map(str, OVER))})"
+        " AND NOT EXISTS (SELECT 1 FROM pushes WHERE pushes.task_id = t.id AND pushes.due IS NOT NULL)",
+        (task_id, agent),
+    )
+    return [_prunable(connection, row[0]) for row in rows.fetchall()]
+
+
 def _beyond(connection: sqlite3.Connection, agent: str, before_ms: int | None, keep: int, limit: int) -> list[str]:
     """Return the oldest tasks beyond the `keep` newest, among those that are not too old anyway."""
     young = -_FOREVER if before_ms is None else before_ms

@@ -65,7 +65,7 @@ async def start_grpc(
     from roost.doors.grpc import GrpcDoor
 
     kinds = [GrpcDoor]
-    if settings.a2a_03:
+    if settings.serves_a2a_03:
         from roost.doors.a2a_03.grpc import OldGrpcDoor
 
         kinds.append(OldGrpcDoor)

@@ -53,9 +53,10 @@ def _configs(response: pb.ListTaskPushNotificationConfigsResponse) -> list[old.T
 
 
 def compat_card(card: pb.AgentCard) -> old.AgentCard:
-    """The signatures belong to the card of 1.0 and do not fit this one."""
+    """The signatures belong to the card of 1.0 and do not fit this one. No task has a history of its states."""
     made = conversions.to_compat_agent_card(card)
-    return made.model_copy(update={"signatures": None, "protocol_version": "0.3.0"})
+    capabilities = made.capabilities.model_copy(update={"state_transition_history": False})
+    return made.model_copy(update={"signatures": None, "protocol_version": "0.3.0", "capabilities": capabilities})
 
 
 CONVERSIONS: dict[str, Conversion] = {

@@ -11,7 +11,7 @@ from roost.doors.context import Context
 from roost.doors.door import AGENT, CALLER, Door, Route
 from roost.doors.errors import rest_error as rest_error_1_0
 from roost.doors.errors import rpc_error
-from roost.doors.guard import SUPPORTED_VERSION, version_of
+from roost.doors.guard import OLD_VERSION, SUPPORTED_VERSION, is_old, version_of
 from roost.doors.http import Connection, Request, RequestHead, Response
 from roost.doors.jsonrpc import NO_ID, Envelope, is_rpc_path, serve_rpc
 from roost.doors.openapi_doors import old_operation
@@ -20,12 +20,7 @@ from roost.doors.rest import AgentDoor, Handler
 from roost.protocol.errors import A2AError, VersionNotSupported
 from roost.protocol.operations import OPERATIONS, Operation
 
-VERSION = "0.3"
 PREFIX = "/v1/"
-
-
-def is_old(version: str) -> bool:
-    return version in ("", VERSION) or version.startswith(VERSION + ".")
 
 
 def speaks_0_3(head: RequestHead) -> None:
@@ -34,7 +29,7 @@ def speaks_0_3(head: RequestHead) -> None:
     if not is_old(version):
         raise VersionNotSupported(
             f"A2A version {version!r} is not supported here. A request without a version is one of 0.3",
-            metadata={"requestedVersion": version, "supportedVersions": f"{VERSION}, {SUPPORTED_VERSION}"},
+            metadata={"requestedVersion": version, "supportedVersions": f"{OLD_VERSION}, {SUPPORTED_VERSION}"},
         )
 
 

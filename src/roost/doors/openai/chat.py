@@ -20,7 +20,7 @@ def completion(exchange: Exchange) -> bytes:
     message = {"role": "assistant", "content": reader.text(), "refusal": None}
     return encode(
         {
-            "id": _id(exchange),
+            "id": exchange.place.completion,
             "object": "chat.completion",
             "created": reader.created,
             "model": exchange.place.agent,
@@ -38,7 +38,7 @@ class Chunks:
         self.exchange = exchange
         self.with_usage = with_usage
         self.common: dict[str, Any] = {
-            "id": _id(exchange),
+            "id": exchange.place.completion,
             "object": "chat.completion.chunk",
             "created": exchange.reader.created,
             "model": exchange.place.agent,
@@ -83,10 +83,6 @@ def shown_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
         "total_tokens": usage.input + usage.output,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
     }
-
-
-def _id(exchange: Exchange) -> str:
-    return f"chatcmpl-{exchange.place.task}-{exchange.place.seq}"
 
 
 def _event(value: dict[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from roost.doors.admission import A2A, Call, speaks_any
@@ -15,6 +16,7 @@ from roost.doors.openai import shapes
 from roost.doors.openai.chat import Chunks, completion
 from roost.doors.openai.errors import failed, openai_error
 from roost.doors.openai.exchange import SESSION, Exchange, TurnReference
+from roost.doors.openai.input_items import MOST, items_of, page_of
 from roost.doors.openai.requests import ChatRequest, ResponsesRequest, parse
 from roost.doors.openai.responses import ResponseEvents, response
 from roost.doors.openai.sending import TurnRequest, begin, place_of, reopen
@@ -26,12 +28,18 @@ from roost.engine.hosted import Profile
 from roost.engine.intake import MAX_CONTEXT_ID
 from roost.identity.principal import Principal
 from roost.protocol.codec import encode
-from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, RouteNotFound, TaskNotFound
+from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, RouteNotFound, TaskNotCancelable, TaskNotFound
 from roost.protocol.types import CancelTaskRequest
 
 T = TypeVar("T")
 
 PREFIX = "/openai/v1/"
+
+
+class NotDeletable(TaskNotCancelable):
+    """The task of a response is not over yet, or a webhook has not heard of it."""
+
+    reason = "NOT_DELETABLE"
 
 
 class OpenAIRoute(NamedTuple):
@@ -54,6 +62,11 @@ class OpenAIRoute(NamedTuple):
 FOLLOW_QUERY: dict[str, dict[str, Any]] = {
     "stream": {"type": "boolean"},
     "starting_after": {"type": "integer", "minimum": 0},
+}
+PAGE_QUERY: dict[str, dict[str, Any]] = {
+    "order": {"type": "string", "enum": ["asc", "desc"]},
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST},
+    "after": {"type": "string"},
 }
 ROUTES = (
     OpenAIRoute(
@@ -82,6 +95,23 @@ ROUTES = (
         CALLER,
         shapes.ResponseObject,
         query=FOLLOW_QUERY,
+    ),
+    OpenAIRoute(
+        "DELETE",
+        "responses/{id}",
+        "delete_response",
+        "OpenAI: delete a response with its task",
+        CALLER,
+        shapes.DeletedResponse,
+    ),
+    OpenAIRoute(
+        "GET",
+        "responses/{id}/input_items",
+        "list_input_items",
+        "OpenAI: read what a response answers",
+        CALLER,
+        shapes.InputItemList,
+        query=PAGE_QUERY,
     ),
     OpenAIRoute(
         "POST",
@@ -213,6 +243,25 @@ class OpenAIDoor(Door):
         await self.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=place.task))
         async with reopen(call, request, place, follow=False) as exchange:
             await _ok(exchange, encode(response(exchange)))
+
+    async def _delete_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
+        """Delete the task of a response. It is canceled first if it is not over."""
+        call, place = await self._find(request, principal, path["id"])
+        engine = self.context.engine
+        async with reopen(call, request, place, follow=False):
+            pass  # the response exists
+        with suppress(TaskNotCancelable):
+            await engine.cancel(call.principal, call.agent, CancelTaskRequest(id=place.task))
+        if not await engine.store.prune_task(call.agent, place.task):
+            raise NotDeletable(
+                "The response cannot be deleted yet: its task is still ending, or a webhook has to hear of it"
+            )
+        await respond(request, Response(200, encode(shapes.DeletedResponse(place.response, "response", True))))
+
+    async def _list_input_items(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
+        call, place = await self._find(request, principal, path["id"])
+        async with reopen(call, request, place, follow=False) as exchange:
+            await _ok(exchange, encode(page_of(request, items_of(exchange))))
 
     async def _find(self, request: Request, principal: Principal, response_id: str) -> tuple[Call, TurnReference]:
         place = place_of(response_id)

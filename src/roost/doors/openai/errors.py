@@ -18,6 +18,7 @@ CODES = {
     "TOO_MANY_REQUESTS": "rate_limit_exceeded",
     "TASK_NOT_FOUND": "response_not_found",
     "TASK_NOT_CANCELABLE": "response_not_cancelable",
+    "NOT_DELETABLE": "response_not_deletable",
     "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_PAYLOAD": "idempotency_key_reused",
 }
 """As clients of OpenAI know them; the reason in small letters where none is here."""

@@ -32,6 +32,10 @@ class TurnReference(NamedTuple):
     def response(self) -> str:
         return f"resp_{self.agent}_{self.task}_{self.seq}"
 
+    @property
+    def completion(self) -> str:
+        return f"chatcmpl-{self.task}-{self.seq}"
+
 
 class Exchange:
     """A turn of an admitted call.

@@ -12,7 +12,9 @@ from roost.protocol.errors import InvalidParams, ParseError
 
 T = TypeVar("T")
 
-Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+Role = Literal["system", "developer", "user", "task-delegation", "assistant", "tool", "function"]
+DELEGATION: Role = "task-delegation"
+"""The role of a message in which one agent gives another a task (KAOS). It is read as the user's."""
 
 
 class Unsupported(InvalidParams):

@@ -37,6 +37,8 @@ PART = re.compile(r"message\.parts\[(\d+)\][.\w]*")
 FIELDS = {"message.messageId": "Idempotency-Key", multi_tenant.FIELD: "metadata.tenant_id"}
 FIRST = 1
 """The sequence number of a task's first entry."""
+COMPLETION = re.compile(r"chatcmpl-(.+)-\d{1,18}", re.ASCII)
+"""The id of a chat completion. It names the session of its task."""
 MOST_RECALLED = 50
 """The most earlier answers that are read for a request that only names them."""
 
@@ -131,12 +133,27 @@ async def _joined(call: Call, wanted: TurnRequest) -> Joined:
             return Joined(principal, session, new.id)
     if not session:
         return Joined(principal, "")
+    principal, session = await _session_of(call, principal, session)
     for state in (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED):
         asked = ListTasksRequest(context_id=session, status=state, page_size=1)
         page = await engine.list_tasks(principal, call.agent, asked)
         for task in decoder(ListTasksResponse)(page).tasks:
             return Joined(principal, session, task.id)
     return Joined(principal, session)
+
+
+async def _session_of(call: Call, principal: Principal, name: str) -> tuple[Principal, str]:
+    """Return the session that a name stands for: that of a chat completion for its id, otherwise the name itself."""
+    found, engine = COMPLETION.fullmatch(name), call.context.engine
+    if found is None:
+        return principal, name
+    try:
+        live = await engine.find(principal, call.agent, found[1])
+    except TaskNotFound:
+        return principal, name
+    new = live.new
+    engine.unhold(live)
+    return principal.within(new.scope.tenant, "session_id"), new.context_id
 
 
 async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:

@@ -57,6 +57,20 @@ class ChatCompletion(Struct):
     """Where the agent tells of them."""
 
 
+class DeletedResponse(Struct):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class InputItemList(Struct):
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 class ConversationRef(Struct):
     id: str
 

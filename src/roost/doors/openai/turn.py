@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from msgspec import UNSET
 
 from roost.doors.openai.requests import (
+    DELEGATION,
     Audio,
     Content,
     File,
@@ -32,6 +33,8 @@ from roost.protocol.errors import InvalidParams
 from roost.protocol.types import JSONObject, Part
 
 INSTRUCTIONS = ("system", "developer")
+ASKS = ("user", DELEGATION)
+"""The roles of those who give the agent something to do."""
 BINARY = "application/octet-stream"
 AUDIO = {"mp3": "audio/mpeg"}
 """Where the format's name is not that of its type."""
@@ -63,6 +66,8 @@ class ChatTurn(NamedTuple):
     """Where the instructions are in the request."""
     history: list[Earlier]
     """The oldest first."""
+    delegated: bool = False
+    """Another agent has delegated the task."""
 
 
 def turn_of(said: Sequence[InputMessage], name: str, instructions: str | None = None, *, in_session: bool) -> ChatTurn:
@@ -72,7 +77,7 @@ def turn_of(said: Sequence[InputMessage], name: str, instructions: str | None = 
     told = [_words(one) for _, one in messages if one.role in INSTRUCTIONS]
     spoken = [(place, one) for place, one in messages if one.role not in INSTRUCTIONS]
     begin = len(spoken)
-    while begin and spoken[begin - 1][1].role == "user":
+    while begin and spoken[begin - 1][1].role in ASKS:
         begin -= 1
     if begin == len(spoken):
         place = f"{spoken[-1][0]}.role" if spoken else name
@@ -84,6 +89,7 @@ def turn_of(said: Sequence[InputMessage], name: str, instructions: str | None = 
         "\n".join([*([instructions] if instructions else []), *told]),
         "instructions" if instructions else name,
         [_earlier(one) for _, one in spoken[:begin]],
+        any(one.role == DELEGATION for _, one in spoken[begin:]),
     )
 
 
@@ -93,6 +99,8 @@ def beside(turn: ChatTurn, *, with_history: bool, room: int) -> JSONObject:
     The oldest turns are left out, and answers that are only named; they are counted.
     """
     found: JSONObject = {"instructions": turn.instructions} if turn.instructions else {}
+    if turn.delegated:
+        found["delegated"] = True
     if not with_history or not turn.history:
         return {KEY: found} if found else {}
     left = room - len(encode({KEY: {**found, "history": [], "omitted": len(turn.history)}}))
