@@ -159,7 +159,7 @@ async def test_a_database_of_schema_1_gets_accounts_of_what_is_in_it_and_its_hos
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(postgres_schema, "STEPS", postgres_schema.STEPS[:1])
+        older.setattr(postgres_schema, "MIGRATIONS", postgres_schema.MIGRATIONS[:1])
         older.setattr(postgres_schema, "VERSION", 1)
         old = PostgresStore(database)
         await old.open()

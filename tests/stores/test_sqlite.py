@@ -21,7 +21,7 @@ from roost.protocol.types import TaskState
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
-from roost.stores.sqlite_calls import WriterThread
+from roost.stores.sqlite_connections import WriterThread
 from roost.stores.sqlite_process import WriterProcess
 
 from .samples import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot

@@ -20,7 +20,7 @@ from roost.doors.http import Connection, RequestHead
 from roost.engine.hosted import Profile
 from roost.identity.audit import AuditLog
 from roost.identity.jwks import KeysUnavailable
-from roost.identity.jwt import JWTClaims, Verifier
+from roost.identity.jwt import JWTClaims, JWTVerifier
 from roost.identity.limiter import Windows
 from roost.identity.peers import Peer
 from roost.identity.principal import DEFAULT_TENANT, LOCAL, WHOLE_TENANT, Principal
@@ -62,7 +62,7 @@ class AccessRules(NamedTuple):
 
 
 class Access:
-    def __init__(self, token_cache: TokenCache, rules: AccessRules, audit: AuditLog, jwt: Verifier | None) -> None:
+    def __init__(self, token_cache: TokenCache, rules: AccessRules, audit: AuditLog, jwt: JWTVerifier | None) -> None:
         self.token_cache = token_cache
         self.rules = rules
         self.audit = audit
@@ -175,7 +175,7 @@ class Access:
         await self.token_cache.ensure_fresh()
         return self.token_cache.find(secret).bearer
 
-    async def _verified(self, verifier: Verifier, token: str) -> JWTClaims:
+    async def _verified(self, verifier: JWTVerifier, token: str) -> JWTClaims:
         try:
             return await verifier.verify(token)
         except KeysUnavailable as error:

@@ -127,7 +127,7 @@ class Cards:
             card = cards.agent_card(profile, _agent_base(base, agent), self._terms(profile))
             extras, jku = profile.extras, _agent_base(base, agent) + JWKS_PATH
         if old:
-            document = (await load("cards")).old_card(encode(card)) | extras
+            document = (await load("bridge")).old_card(encode(card)) | extras
         else:
             document = await self.keyring.signed(_document(card, extras), agent, jku)
         made = cards.served(encode(document), self.changed)

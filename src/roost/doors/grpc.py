@@ -17,7 +17,7 @@ from roost.doors.context import Context
 from roost.doors.counters import RequestCounts
 from roost.doors.errors import known
 from roost.doors.grpc_batching import BatchedStarts
-from roost.doors.grpc_calls import Calls, received
+from roost.doors.grpc_calls import GrpcCalls, received
 from roost.doors.grpc_errors import CLIENT_GONE, Metadata, Servicer, abort
 from roost.doors.guard import Guard
 from roost.doors.http import RequestHead
@@ -43,7 +43,7 @@ class GrpcDoor:
     names_agent = "tenant"
     """The field or metadata key that names the agent."""
 
-    def __init__(self, context: Context, guard: Guard, counts: RequestCounts, root: str, calls: Calls) -> None:
+    def __init__(self, context: Context, guard: Guard, counts: RequestCounts, root: str, calls: GrpcCalls) -> None:
         self.context = context
         self.guard = guard
         self.counts = counts

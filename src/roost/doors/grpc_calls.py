@@ -60,7 +60,7 @@ class GrpcReader:
         self.since = None
 
 
-class Calls:
+class GrpcCalls:
     """The calls of A2A in progress by callers who are known: at most `most`."""
 
     def __init__(self, most: int, head_s: float, write_s: float, token_cache: TokenCache) -> None:

@@ -13,7 +13,7 @@ from roost.engine.ports import Party
 from roost.engine.tenancy import ENFORCED
 from roost.identity import quotas
 from roost.identity.audit import AuditLog
-from roost.identity.jwt import Issuer, Verifier
+from roost.identity.jwt import Issuer, JWTVerifier
 from roost.identity.keys import Keyring
 from roost.identity.ports import Identities
 from roost.identity.quotas import Meter
@@ -50,7 +50,7 @@ class IdentityServices:
         self.token_cache = TokenCache(store, whole_tenant=whole_tenant)
         self.keyring = Keyring(store, seal, settings.card_alg)
         self.egress: Egress | None = open_issuer_egress(settings) if settings.jwt_issuer else None
-        self.jwt = None if self.egress is None else Verifier(_issuer(settings), fetcher(self.egress))
+        self.jwt = None if self.egress is None else JWTVerifier(_issuer(settings), fetcher(self.egress))
         self.access = Access(self.token_cache, self._rules(whole_tenant), self.audit, self.jwt)
 
     async def start(self) -> None:

@@ -2,10 +2,9 @@
 
 door.py      which requests are 0.3's, and its paths
 requests.py  bodies and protobuf messages as requests of 1.0, or an error that names the field
-bridge.py    carries out an operation of 1.0 for a request of 0.3, and corrects what the layer gets wrong
-offload.py   runs large conversions in a thread
+bridge.py    carries out an operation of 1.0 for a request of 0.3, converts the card, and corrects what the layer gets
+             wrong
 jsonrpc.py, rest.py, grpc.py   the three bindings
-cards.py     the card of 0.3
 errors.py    how REST and gRPC of 0.3 write errors
 
 The SDK takes a second to load, so the modules that need it are loaded with the first request that needs them.

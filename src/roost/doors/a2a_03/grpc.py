@@ -14,10 +14,9 @@ from a2a.compat.v0_3.proto_utils import FromProto, ToProto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.bridge import carry_out, event_of, events_of, open_stream
+from roost.doors.a2a_03.bridge import carry_out, event_of, events_of, offload, open_stream
 from roost.doors.a2a_03.door import speaks_0_3
 from roost.doors.a2a_03.errors import name_of
-from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import CONFIG, TASK, check_name, core_of, from_message, name_config
 from roost.doors.admission import Call, OpenStream
 from roost.doors.grpc import GrpcDoor

@@ -12,9 +12,8 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.bridge import LISTED, OldForm, carry_out, open_stream, with_integers
+from roost.doors.a2a_03.bridge import LISTED, OldForm, carry_out, offload, open_stream, with_integers
 from roost.doors.a2a_03.errors import rest_body
-from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import core_of, from_json, history_length, push_from_json
 from roost.doors.admission import Call
 from roost.doors.http import REPLAYED, Request, Response, respond
