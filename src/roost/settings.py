@@ -19,20 +19,20 @@ from roost.identity.quotas import parse as parse_quotas
 
 
 class Validator(NamedTuple):
-    """Looks at a text that is not the default, and raises a ValueError that says what to give instead."""
+    """A function that checks a text other than the default, and raises a ValueError that says what to give instead."""
 
     call: Callable[[str], object]
 
 
 class Alias(NamedTuple):
-    """A variable of a system that Roost replaces. It is read where our own variable is not set."""
+    """A variable of a system that Roost replaces. It is read if our own variable is not set."""
 
     variable: str
 
 
 class Mark(Enum):
     SECRET = auto()
-    """Nobody is shown the value, not even by `roost config`."""
+    """The value is never shown, not even by `roost config`."""
     NO_FLAG = auto()
     """There is no flag, because everyone on the machine can read a command line."""
 
@@ -249,7 +249,7 @@ Value = str | int | float | bool
 
 
 class Setting(NamedTuple):
-    """One field of Settings, with all that its annotation says."""
+    """One field of Settings, with everything in its annotation."""
 
     name: str
     type: Any
@@ -257,9 +257,9 @@ class Setting(NamedTuple):
     default: Value
     sentence: str
     expected: str
-    """What a value must be, in words."""
+    """A description of the values that are accepted."""
     choices: tuple[str, ...]
-    """All values that there are, or () where they are not words to choose from."""
+    """The values to choose from, or () if any value of the type will do."""
     check: Callable[[str], object] | None
     alias: str
     marks: frozenset[Mark]

@@ -22,7 +22,7 @@ from roost.protocol.types import Artifact, JSONObject, Message, Part, TaskState
 T = TypeVar("T")
 
 Content = str | Part | list[Part] | dict[str, Any]
-"""What a message can be made from: text, a part, a list of parts, or data."""
+"""The values that a message can be made from: text, a part, a list of parts, or data."""
 
 _step_key: ContextVar[str] = ContextVar("step_key")
 

@@ -1,4 +1,4 @@
-"""Who is calling, and whether they may: from a request's credential to a Principal, or a refusal.
+"""Authenticates callers: turns a request's credential into a Principal, or refuses it.
 
 Authorization: Bearer -> Roost's token, or a JWT of the issuer that the operator named
 X-API-Key             -> Roost's token
@@ -55,7 +55,7 @@ class AccessRules(NamedTuple):
     unix_scopes: tuple[str, ...]
     whole_tenant: bool
     failures: int
-    """How many refused credentials one address may send in a minute."""
+    """The number of refused credentials that one address may send in a minute."""
     proxies: tuple[Network, ...] = ()
     always_open: bool = False
     """Agents need no credential, even if some have been made."""
@@ -204,7 +204,7 @@ class Access:
     def _unauthenticated(self, request: RequestHead, reason: str, schemes: tuple[str, ...]) -> A2AError:
         """Count, log and record the refusal, without the secret."""
         self.refusals[reason] += 1
-        if reason == "missing":  # a client that asks what is needed; nothing was tried
+        if reason == "missing":  # the client has sent no credential: it asks which one is needed
             return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
         address = self.address(request)
         network = _network(address)
@@ -214,7 +214,7 @@ class Access:
             return _too_many(wait)
         self.failures.add(network)
         log.warning("a credential from %s was refused: %s", address, reason)
-        said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
+        said = f"this credential is refused ({reason}); this host accepts {_wanted(schemes)}"
         return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
 
     def _slow_down(self, request: RequestHead) -> None:

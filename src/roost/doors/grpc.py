@@ -57,9 +57,9 @@ class GrpcDoor:
         return full_name
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Handlers that take and give bytes, so that a message which cannot be parsed is refused in our form.
+        """Return handlers of bytes, so that a message that cannot be parsed is refused in our form.
 
-        To the library all of them take streams: so a method begins before the request's message has arrived.
+        All of them are declared as streaming, so that a method begins before the request's message has arrived.
         """
         made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in self.service.methods:
@@ -70,7 +70,7 @@ class GrpcDoor:
                 made[method.name] = grpc.stream_unary_rpc_method_handler(self._unary(method.name, operation, kind))
         return grpc.method_handlers_generic_handler(self.name, made)
 
-    # What differs between the versions
+    # The part that differs between the versions
 
     def operation(self, method: str) -> Operation:
         return BY_NAME[method]
@@ -82,7 +82,7 @@ class GrpcDoor:
         speaks_1_0(head)
 
     async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
-        """Carry out a unary operation: the response's bytes, and whether the message had been received before."""
+        """Carry out a unary operation. Return the response's bytes, and whether the message was a repeated one."""
         request = self._request(call, operation, params)
         if operation.name == "SendMessage":
             result = await self.starts.begin(unary(operation), call, request)
@@ -108,7 +108,7 @@ class GrpcDoor:
     async def refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
 
-    # What does not
+    # The part that all versions share
 
     def _unary(self, method: str, operation: Operation, kind: type[Message]) -> Any:
         route = f"/{self.name}/{method}"
@@ -180,7 +180,7 @@ class GrpcDoor:
         return serve
 
     async def _caller(self, head: RequestHead) -> Principal:
-        """Only the message of a caller who is known is read, and only such a caller is given a place."""
+        """Admit a call. Only an authenticated caller's message is read, and only such a call counts."""
         if self.context.access.open:
             self.guard.check_near(head)
         principal = await self.context.admission.caller(head, A2A)
@@ -215,7 +215,7 @@ def _sent(kind: type[Message], result: SendResult) -> bytes:
 
 
 _responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyDictionary()
-"""The last responses of each task: a thousand readers at the same position are given the same ones."""
+"""The last responses of each task, so that many readers at the same position get the same ones."""
 
 
 def _shared_responses(live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
@@ -251,7 +251,7 @@ def _certified(pem: bytes) -> Peer | None:
 
 
 def _metadata(head: RequestHead, position: int | None, *, replayed: bool) -> Metadata:
-    """What HTTP puts into headers."""
+    """Return the metadata that HTTP would send as headers."""
     found: Metadata = []
     if position is not None:
         found.append(("last-event-id", str(position)))

@@ -21,7 +21,7 @@ log = logging.getLogger("roost.doors")
 library_log = logging.getLogger("grpc._cython.cygrpc")
 
 PING_MS, PONG_MS = 30_000, 20_000
-"""Milliseconds until a silent client is pinged, and until it must have answered; then its calls end."""
+"""Milliseconds until a silent client is pinged, and until it must have answered. Otherwise its calls end."""
 PING_EVERY_MS = 10_000
 """Clients that ping more often are disconnected."""
 IDLE_MS = 300_000
@@ -73,7 +73,7 @@ class Certificates:
                 return None
             made = self._load()
         except OSError as error:
-            log.error("the TLS files cannot be read, the ones before stay: %s", error)
+            log.error("the TLS files have changed and cannot be used; the previous ones stay in use: %s", error)
             return None
         self.stamps = stamps
         return made
@@ -87,7 +87,7 @@ class Certificates:
 
 
 class GrpcServer:
-    """With `shared`, other processes of this host listen on the same port."""
+    """Serves gRPC on one port. With `shared`, other processes of this host listen on the same port."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class GrpcServer:
                 self.port = self.server.add_secure_port(place, certificates.credentials())
         except RuntimeError as error:
             raise CannotListen(
-                f"cannot listen on {place} for gRPC: another server does, or it is no address of this machine. Choose"
-                " another with --grpc, port 0 for any"
+                f"cannot listen on {place} for gRPC: another server uses it, or it is not an address of this machine."
+                " Choose another with --grpc, port 0 for any"
             ) from error
         self.place = f"{place.rpartition(':')[0]}:{self.port}"
         self.health: HealthService | None = None

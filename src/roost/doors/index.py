@@ -180,7 +180,7 @@ class HostDoor(Door):
         await respond(request, await self.pages[request.path](request))
 
     async def _callable(self, request: Request) -> list[Profile]:
-        """The agents that this caller may call."""
+        """Return the agents that this caller may call."""
         access = self.context.access
         principal = await access.caller(request)
         return [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]

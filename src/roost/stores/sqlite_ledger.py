@@ -89,7 +89,7 @@ class Ledger:
         return {row_id: rows.get(row_id) for row_id in ids}
 
     async def _settle(self, doubtful: dict[bytes, int]) -> None:
-        """Find out which rows are in the table. The writer looks, after everything that it has in hand."""
+        """Find out which rows are in the table. The writer looks after it has finished its pending work."""
         if not doubtful:
             return
         stored = set(await self.writer.do(reservations.confirm_reserved, list(doubtful.values())))
@@ -175,4 +175,4 @@ class _LedgerBatch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting: list[int] = []
         self.blockers: set[asyncio.Future[None]] = set()
-        """What the waiting appends wait for."""
+        """The outcomes that the waiting appends wait for."""

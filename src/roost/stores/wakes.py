@@ -43,7 +43,7 @@ OnWake = Callable[[Sequence[str]], None]
 
 
 class _ConnectedWakes:
-    """The part that both ways share: a task that keeps the connection, and a task that sends."""
+    """The common part of both kinds of wake-ups: a task that keeps the connection, and a task that sends."""
 
     def __init__(self) -> None:
         self.on_wake: OnWake = lambda task_ids: None

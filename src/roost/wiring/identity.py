@@ -1,4 +1,4 @@
-"""Puts identity together: who is known here, what they may do, and the keys that cards are signed with."""
+"""Creates the parts of identity: who may call, what they may do, and the keys that sign cards."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SECURITY_HEADERS = [
 
 
 class IdentityError(Exception):
-    """The host must not start like this; the message says what to change."""
+    """The host must not start with these settings; the message says what to change."""
 
 
 class IdentityServices:
-    """`hosts` are the addresses that the host listens on, as far as they are known."""
+    """The parts of identity. `hosts` are the addresses that the host listens on, as far as they are known."""
 
     def __init__(self, settings: Settings, engine: Engine, seal: Seal, hosts: Sequence[str]) -> None:
         self.settings = settings
@@ -88,7 +88,7 @@ class IdentityServices:
             )
 
     def _check_bind(self) -> None:
-        """A host without credentials is for its own machine."""
+        """Raise IdentityError if a host without credentials listens on more than loopback."""
         far = [host for host in self.hosts if not is_loopback(host)]
         if not far:
             return
