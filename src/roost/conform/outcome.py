@@ -1,4 +1,4 @@
-"""How a check ends, and the report about all of them.
+"""The outcomes of checks, and the report about all of them.
 
 A check that returns has passed. One that raises has another outcome:
 

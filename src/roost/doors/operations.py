@@ -1,4 +1,4 @@
-"""Carries out the operations of A2A for admitted calls: one method per row of protocol/operations.py.
+"""Carries out the operations of A2A for admitted calls: one method for each row of protocol/operations.py.
 
 A unary operation returns its response as JSON, a streaming one opens a stream. The bindings only decode and encode.
 """

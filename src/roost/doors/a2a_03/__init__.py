@@ -1,4 +1,4 @@
-"""A2A 0.3, for clients that ask for no version or for 0.3. a2a-sdk's compatibility layer converts; our operations work.
+"""A2A 0.3, for clients that ask for no version or for 0.3, by a2a-sdk's compatibility layer on top of our operations.
 
 door.py      which requests are 0.3's, and its paths
 requests.py  bodies and protobuf messages as requests of 1.0, or an error that names the field

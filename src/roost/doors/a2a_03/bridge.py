@@ -45,7 +45,7 @@ async def offload(size: int, work: Callable[[], T]) -> T:
 
 
 class Conversion(NamedTuple):
-    """How an operation's result becomes a value of 0.3."""
+    """Converts an operation's result to a value of 0.3."""
 
     message: type[Message]
     """The response of 1.0 as a protobuf message."""
@@ -124,7 +124,7 @@ async def carry_out(call: Call, operation: Operation, core: Message, form: Calla
 async def _first_config(
     call: Call, core: pb.ListTaskPushNotificationConfigsRequest, form: Callable[[Any], Any]
 ) -> CompatResult:
-    """In 0.3 a webhook need not be named: then its task's first one is meant."""
+    """Read the first webhook of a task: in 0.3 a request need not name one."""
     found: list[old.TaskPushNotificationConfig] = (
         await carry_out(call, _LIST_CONFIGS, core, lambda found: found)
     ).value
@@ -216,7 +216,7 @@ def plain(model: BaseModel) -> Any:
 
 
 def with_integers(value: Any) -> Any:
-    """Protobuf has no integers in a Struct: 5 came back as 5.0. Above 2^53 a double may never have been an integer."""
+    """Restore integers, which a protobuf Struct turns into doubles. Above 2^53 a double may not have been one."""
     if isinstance(value, dict):
         return {key: with_integers(item) for key, item in value.items()}
     if isinstance(value, list):

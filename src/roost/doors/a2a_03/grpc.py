@@ -74,7 +74,7 @@ class OldGrpcDoor(GrpcDoor):
         return await events_of(stream, frames, _event, ends_at_question=not operation.resumes)
 
     async def refuse(self, context: Servicer, error: A2AError) -> None:
-        """The SDKs of 0.3 read the error's name from the text."""
+        """Write an error. The SDKs of 0.3 read its name from the text."""
         await abort(context, error, f"{name_of(error)}: {error.message}")
 
 

@@ -89,7 +89,7 @@ def _old_request(operation: Operation, request: Request, path: dict[str, str]) -
 
 
 async def _check_empty(call: Call, request: Request) -> None:
-    """The path says everything. A body must still be a JSON object."""
+    """Check a body that is not needed, because the path says everything. It must still be a JSON object."""
     body = await read_body(call, request)
     if body.strip():
         decode(dict[str, Any], body)
@@ -127,4 +127,4 @@ FORMS: dict[str, Form] = {
     "DeleteTaskPushNotificationConfig": lambda nothing: b"{}",
     "GetExtendedAgentCard": _json_of(ToProto.agent_card),
 }
-"""How each result is encoded, by operation."""
+"""The function that encodes each result, by operation."""
