@@ -139,7 +139,7 @@ class Person:
         return self.ask("GET", f"/agents/{agent}/tasks", **headers).status_code
 
     def admin(self, method: str, path: str, json: object = None) -> Any:
-        """What an admin route answers; it must not refuse."""
+        """Call an admin route, which must not refuse, and return its response."""
         answer = self.ask(method, f"{ADMIN}/{path}", json)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None

@@ -186,7 +186,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.looks = 0
-        """How often the time was asked for."""
+        """The number of times that the clock was read."""
 
     def monotonic(self) -> float:
         self.looks += 1

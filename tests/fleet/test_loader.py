@@ -1,4 +1,4 @@
-"""What `roost serve` is given, and what it finds there."""
+"""Loading agents from the arguments of `roost serve`."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_reason(tmp_path: Pat
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LoadError, match=r"no \.py file is in this folder"):
+    with pytest.raises(LoadError, match=r"this folder has no \.py file"):
         load([str(tmp_path / "empty")])

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has to handle: several hosts on one database, and a server that stops and restarts."""
+"""The cases that only PostgreSQL has to handle: several hosts on one database, and a server that restarts."""
 
 from __future__ import annotations
 
@@ -425,7 +425,7 @@ async def test_hosts_that_look_for_webhooks_at_once_get_each_once(open_store: Op
 
 
 async def test_a_webhook_is_not_laid_to_rest_while_its_task_goes_on(store: PostgresStore, other: PostgresStore) -> None:
-    """In either order, the next entry of the task is delivered."""
+    """Whichever comes first, the next entry of the task is delivered."""
     for number in range(30):
         name = f"t{number}"
         await commit(store, creation(name, state=INPUT_REQUIRED, worker="w1", push=config(name)))

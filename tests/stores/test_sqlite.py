@@ -1,4 +1,4 @@
-"""What is the SQLite store's own: one process per folder, a file that outlives it, a disk that may refuse."""
+"""The SQLite store's own behaviour: one process per folder, a file that outlives it, a disk that may refuse."""
 
 from __future__ import annotations
 
