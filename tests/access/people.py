@@ -135,7 +135,7 @@ class Person:
         return self.http.request(method, self.base + path, headers={**VERSION, **named}, **content)
 
     def status(self, agent: str = "desk", **headers: str) -> int:
-        """How a plain read is answered."""
+        """The status of the response to a plain read."""
         return self.ask("GET", f"/agents/{agent}/tasks", **headers).status_code
 
     def admin(self, method: str, path: str, json: object = None) -> Any:

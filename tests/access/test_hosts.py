@@ -33,7 +33,7 @@ class Pair:
         self.database = database
 
     def statuses(self, secret: str) -> list[int]:
-        """How each host answers this bearer."""
+        """The status with which each host answers this bearer token."""
         answers = []
         for people in self.people:
             with People(people.base) as guests:

@@ -1,4 +1,4 @@
-"""Who may do what: every route, asked by every kind of caller. A route that is not in these tables fails."""
+"""Access to every route by every kind of caller. The test fails for a route that is not in these tables."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_every_caller_has_a_place(world: World) -> None:
 
 
 class Ask(NamedTuple):
-    """How to ask, as somebody who is let in would; `of_a_task` if it is about one that is there already."""
+    """A request as an admitted caller would send it; `of_a_task` if it is about an existing task."""
 
     body: Callable[[], dict[str, Any]] | None = None
     of_a_task: bool = True

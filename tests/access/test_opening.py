@@ -1,4 +1,4 @@
-"""Where a host may listen, which credentials it takes, and that its cards say exactly that."""
+"""The addresses on which a host may listen, the credentials that it accepts, and cards that declare exactly these."""
 
 from __future__ import annotations
 

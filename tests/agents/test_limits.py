@@ -1,4 +1,4 @@
-"""How many run at once, who waits, in which order, and for how long: limits, queues and turns."""
+"""Limits, queues and turns: how many run at once, who waits, in which order, and for how long."""
 
 from __future__ import annotations
 

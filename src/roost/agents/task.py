@@ -266,7 +266,7 @@ def emit(turn: Turn, value: Any, join_s: float) -> None:
 
 
 def as_part(value: Any) -> Part:
-    """Make a part from a copy of the value, which the function may go on changing."""
+    """Make a part from a copy of the value, which the function may change later."""
     if isinstance(value, Part):
         return replace(value, data=_copied(value.data), metadata=_copied(value.metadata))
     if isinstance(value, str):

@@ -196,7 +196,7 @@ class OpenStream:
         if not follower.open:
             return Unauthenticated("the credential that opened this stream has ended", metadata=position)
         return Unavailable(
-            "the host is shutting down; subscribe to the task to go on", metadata=position, retry_after=1
+            "the host is shutting down; subscribe to the task to continue", metadata=position, retry_after=1
         )
 
 

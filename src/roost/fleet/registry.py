@@ -49,7 +49,7 @@ class Registry:
         return len(self._agents)
 
     def add(self, hosted: HostedAgent) -> None:
-        """Serve one more agent. Tasks of an earlier agent with this id go on with it."""
+        """Serve one more agent. It continues the tasks of an earlier agent with its id."""
         agent = hosted.profile.id
         if agent in self._agents:
             raise AgentExists(f"the agent {agent!r} is already served: replace it, or choose another id")
