@@ -122,8 +122,8 @@ class GrpcCalls:
             self._look_later()
 
 
-class Strangers(grpc.aio.ServerInterceptor):
-    """Limits callers of health and reflection."""
+class FreeMethodLimits(grpc.aio.ServerInterceptor):
+    """Limits calls of health and reflection, which need no credential."""
 
     def __init__(self, head_s: float) -> None:
         self.head_s = head_s

@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from roost.doors.grpc_calls import GrpcCalls, Strangers
+from roost.doors.grpc_calls import FreeMethodLimits, GrpcCalls
 from roost.doors.grpc_errors import CLIENT_GONE
 from roost.doors.grpc_health import HealthService, Ready
 from roost.identity.token_cache import TokenCache
@@ -102,7 +102,7 @@ class GrpcServer:
         library_log.addFilter(_is_news)
         self.loop = asyncio.get_running_loop()
         self.calls = GrpcCalls(limits.max_connections, limits.head_s, limits.write_s, token_cache)
-        self.server = grpc.aio.server(interceptors=[Strangers(limits.head_s)], options=_options(limits, shared))
+        self.server = grpc.aio.server(interceptors=[FreeMethodLimits(limits.head_s)], options=_options(limits, shared))
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if certificates is None:
