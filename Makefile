@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 SERVING := $(VENV)/.serving-$(SUM)
 STAMP := $(VENV)/.installed-$(SUM)
-# Python compiles what it imports; to compile all that is installed takes as long as to unpack it.
+# Python compiles what it imports; compiling everything that is installed takes as long as unpacking it.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: up test coverage check bench chaos fuzz cluster tck conform-sdk clean
@@ -16,7 +16,7 @@ up: $(or $(wildcard $(STAMP)),$(SERVING))
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# The same, and which lines of the hosts it ran: takes a third longer.
+# The same, with the coverage of the hosts; takes a third longer.
 coverage: check
 	$(BIN)/coverage erase
 	COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest -n 2 --dist loadfile
@@ -47,7 +47,7 @@ cluster: $(STAMP)
 # Runs an A2A TCK (branch 1.0-dev) that is installed in TCK_DIR, with its own Python in TCK_PYTHON.
 TCK_PYTHON ?= $(TCK_DIR)/.venv/bin/python
 tck: $(STAMP)
-	@test -n "$(TCK_DIR)" || { echo "say where the kit is: make tck TCK_DIR=..."; exit 2; }
+	@test -n "$(TCK_DIR)" || { echo "give the folder of the kit: make tck TCK_DIR=..."; exit 2; }
 	$(BIN)/python -m tests.tck "$(TCK_DIR)" "$(TCK_PYTHON)"
 
 # Judges an unmodified server of a2a-sdk with `roost conform`, and writes docs/reports/a2a-sdk.md.

@@ -13,6 +13,6 @@ agent = Agent("bench", version="1.0.0")
 
 @agent.on_message
 async def bench(task: AgentTask) -> AsyncIterator[str]:
-    """Says as many pieces as it is told to."""
+    """Streams as many pieces as the message asks for."""
     async for piece in pieces(task.text):
         yield piece

@@ -1,4 +1,4 @@
-"""What a case gets, and what it returns."""
+"""The input and the result of a case."""
 
 from __future__ import annotations
 

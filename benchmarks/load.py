@@ -116,7 +116,7 @@ class Result(Struct):
     max_ms: float = 0.0
     """The latency of an answer; in Paced, Subscribe and Across the time from the emission of an event."""
     late_ms: float = 0.0
-    """In Poll: how late the generator itself was at worst, which is the noise in max_ms."""
+    """The worst delay of the generator itself in Poll, which is the noise in max_ms."""
     busy: float = 0.0
     """The CPU seconds of the generator per second."""
 

@@ -80,7 +80,7 @@ def postgres(url: str) -> AsyncEngine:
 
 CARD = pb.AgentCard(
     name="bench",
-    description="Says as many pieces as it is told to.",
+    description="Streams as many pieces as the message asks for.",
     version="1.0.0",
     supported_interfaces=[
         pb.AgentInterface(url="http://127.0.0.1/", protocol_binding="HTTP+JSON", protocol_version="1.0")

@@ -38,7 +38,7 @@ POLL_S = (0.03, 0.3)
 
 
 class Plan(NamedTuple):
-    """What one client does."""
+    """The behaviour of one client."""
 
     agent: str
     job: Job

@@ -41,7 +41,7 @@ class Fault(NamedTuple):
     replica: int
     seconds: float = 0.0
     variant: bool = False
-    """For a kill: the whole process group. For a black hole: it ends with a cut."""
+    """Whether a kill is for the whole process group, or a black hole ends with a cut."""
     early: bool = False
     """Whether a kill does not wait until the host serves."""
 

@@ -1,4 +1,4 @@
-"""What the clients of a round saw, and nothing else. The checker judges this history."""
+"""The observations of the clients of a round, and nothing else. The checker judges this history."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Listed(NamedTuple):
 
 class History(Struct):
     sent: dict[str, Sent] = field(default_factory=dict)
-    """By messageId."""
+    """The messages by messageId."""
     acknowledged: list[Acknowledged] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
@@ -139,7 +139,7 @@ class History(Struct):
     refusals: list[Refusal] = field(default_factory=list)
     timeouts: list[TimedOut] = field(default_factory=list)
     finals: dict[str, Final] = field(default_factory=dict)
-    """By task id."""
+    """The final tasks by id."""
     listed: list[Listed] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     """The lines that the agents logged: `run|past step_key pid`."""

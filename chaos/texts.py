@@ -12,7 +12,7 @@ STEP_EVERY = 4
 
 
 class Job(NamedTuple):
-    """What a client requests. The text of its message is `seed pieces pause_ms`."""
+    """A client's request. The text of its message is `seed pieces pause_ms`."""
 
     seed: int
     pieces: int

@@ -98,7 +98,7 @@ def _stream(number: int, given: int | None) -> tuple[IO[str] | None, int]:
 
 
 class ForkedProcess:
-    """What tests use of subprocess.Popen."""
+    """The part of subprocess.Popen's interface that tests use."""
 
     def __init__(self, reports: int, stdin: IO[str] | None, stdout: IO[str] | None, stderr: IO[str] | None) -> None:
         self._reports = os.fdopen(reports, "rb", buffering=0)

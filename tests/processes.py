@@ -87,12 +87,12 @@ class Server:
         assert self.stderr.count(text) >= times, f"the host did not say {text!r}; it said:\n{self.stderr}"
 
     def kill(self) -> None:
-        """As a crash does: SIGKILL, to the host alone. Nothing happens if it is gone."""
+        """Send SIGKILL to the host alone, like a crash. Nothing happens if it is gone."""
         self.process.kill()
         self._gone()
 
     def stop(self) -> int:
-        """As an operator does: SIGTERM. Returns the exit code."""
+        """Send SIGTERM, like an operator, and return the exit code."""
         self.process.terminate()
         return self._gone()
 
@@ -229,7 +229,7 @@ def _fork_server() -> ForkServer:
 
 
 def finish(process: Process) -> tuple[str, str]:
-    """What is left on stdout and stderr. `communicate` would lose what `readline` has read ahead."""
+    """Return the rest of stdout and stderr. `communicate` would lose what `readline` has read ahead."""
     assert process.stdout is not None
     assert process.stderr is not None
     left = process.stdout.read(), process.stderr.read()

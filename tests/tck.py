@@ -19,7 +19,7 @@ from tests.processes import FLEET, running
 
 REPORTS = Path("reports")
 WEBHOOKS = ("--push-allow-hosts", "example.com,localhost")
-"""Where the kit has its webhooks: the first need not be there, the second is this machine."""
+"""The hosts of the kit's webhooks: the first need not exist, the second is this machine."""
 GRPC = ("--grpc", "127.0.0.1:0", "--root")
 """The kit's gRPC client names no tenant, so its agent is the one at the root."""
 AGENTS = Path(__file__).parent / "clients" / "tck_agents.py"
@@ -32,7 +32,7 @@ class Contradiction(NamedTuple):
     requirement: str
     test: str
     section: str
-    """Of the specification, 1.0.1."""
+    """The section of the specification, 1.0.1."""
     why: str
 
 
@@ -87,9 +87,9 @@ class Run(NamedTuple):
 
     agent: str
     chosen: str = ""
-    """As pytest's -k has it; all where there is none."""
+    """The tests to run, as for pytest's -k; empty for all."""
     args: tuple[str, ...] = ()
-    """Of the host."""
+    """The flags of the host."""
 
 
 RUNS = (
@@ -141,7 +141,7 @@ def run(kit: Path, python: str, asked: Run) -> Report | None:
 
 
 def read(results: str, levels: str) -> Report:
-    """From JUnit's XML and the kit's own report, which knows the level of each requirement."""
+    """Read the results from JUnit's XML and the kit's own report, which has the level of each requirement."""
     by_requirement = {name: entry["level"] for name, entry in json.loads(levels)["per_requirement"].items()}
     skipped = expected = 0
     passed, failures = set(), []

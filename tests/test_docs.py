@@ -1,8 +1,10 @@
-"""The documentation names only files that exist."""
+"""The documentation names only files that exist, and docstrings are sentences."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,28 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 def test_the_architecture_names_every_room_and_no_other() -> None:
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
     assert {found.rstrip("/") for found in ROOM.findall(ARCHITECTURE.read_text())} == rooms
+
+
+FRAGMENT = re.compile(r"\s*(As|By|For|From|Of|What|Which|Whose) ")
+"""The first word of a docstring that is not a sentence, and needs the code to be understood."""
+CODE = ("src", "tests", "chaos", "benchmarks", "tools", "examples")
+UNCHECKED = ("src/roost/engine/", "tests/engine/")
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield all docstrings with their lines, those of attributes included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def test_no_docstring_is_a_fragment() -> None:
+    modules = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
+    fragments = [
+        f"{name(path)}:{line} {text}"
+        for path in modules
+        if not name(path).startswith(UNCHECKED)
+        for line, text in docstrings(path)
+        if FRAGMENT.match(text)
+    ]
+    assert fragments == []

@@ -1,4 +1,4 @@
-"""What strangers can make this host dial, with real sockets on loopback; `Names` resolves names."""
+"""The addresses that strangers can make this host dial, with real sockets on loopback; `Names` resolves names."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@ def test_every_setting_is_a_flag_of_serve_unless_it_is_a_secret_that_others_woul
 
 
 def commands() -> list[tuple[str, ...]]:
-    """As they are typed, without the default command of a group, which need not be."""
+    """The commands as users type them, without the default command of a group."""
     groups = {name: entry for name, entry in COMMANDS.items() if isinstance(entry, Group)}
     members = [
         (name,) if member == group.default else (name, member)

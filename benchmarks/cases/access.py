@@ -1,4 +1,4 @@
-"""What it costs to authenticate a caller, and to serve a signed card."""
+"""The cost of authenticating a caller, and of serving a signed card."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ agent = Agent("files", version="1.0.0", input_modes=["*/*"], output_modes=["*/*"
 
 @agent.on_message
 async def files(task):
-    """Describes the files and data it is given, and hands each file back."""
+    """Describes the files and data in the message, and returns each file."""
     described = []
     for number, part in enumerate(task.parts, 1):
         if isinstance(part.raw, bytes):

@@ -268,7 +268,7 @@ class EgressTarget(NamedTuple):
 
     scheme: str
     host: str
-    """In lower case and ASCII, without brackets and without a dot at the end."""
+    """The host in lower case and ASCII, without brackets and without a trailing dot."""
     port: int
     path: bytes
     """The path and the query."""

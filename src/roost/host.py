@@ -82,7 +82,7 @@ class Host:
             raise HostError("there is no agent to host")
         if settings.root and settings.root not in self.agents:
             raise HostError(
-                f"root is {settings.root!r}, and there is no such agent; the agents are {', '.join(self.agents)}"
+                f"root is {settings.root!r}, but there is no such agent; the agents are {', '.join(self.agents)}"
             )
         self.given_store = store
         self.given_wakes = wakes
@@ -253,7 +253,7 @@ class Host:
 
 
 def asgi(*agents: Hostable, public_url: str = "", root: str | None = None, data: str | None = None) -> Host:
-    """A host to mount in another ASGI app. Keeps its journal in `data`, or in memory."""
+    """Make a host to mount in another ASGI app. It keeps its journal in `data`, or in memory."""
     only = agents[0].id if len(agents) == 1 else ""
     settings = Settings(
         public_url=public_url, root=only if root is None else root, memory=data is None, data=data or ""

@@ -18,21 +18,21 @@ from roost import settings_checks as checks
 from roost.identity.quotas import parse as parse_quotas
 
 
-class Check(NamedTuple):
-    """Looks at a text that is not the default, and raises a ValueError that says what to give instead."""
+class Validator(NamedTuple):
+    """A function that checks a text other than the default, and raises a ValueError that says what to give instead."""
 
     call: Callable[[str], object]
 
 
 class Alias(NamedTuple):
-    """A variable of a system that Roost replaces. It is read where our own variable is not set."""
+    """A variable of a system that Roost replaces. It is read if our own variable is not set."""
 
     variable: str
 
 
 class Mark(Enum):
     SECRET = auto()
-    """Nobody is shown the value, not even by `roost config`."""
+    """The value is never shown, not even by `roost config`."""
     NO_FLAG = auto()
     """There is no flag, because everyone on the machine can read a command line."""
 
@@ -41,10 +41,10 @@ Count = Annotated[int, Meta(ge=1)]
 CountOrOff = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 NumberOrOff = Annotated[float, Meta(ge=0)]
-Place = Annotated[str, Check(checks.parse_place)]
-HTTPURL = Annotated[str, Check(checks.http_url)]
-Scopes = Annotated[str, Check(checks.scopes)]
-Networks = Annotated[str, Check(checks.each(checks.network))]
+Place = Annotated[str, Validator(checks.parse_place)]
+HTTPURL = Annotated[str, Validator(checks.http_url)]
+Scopes = Annotated[str, Validator(checks.scopes)]
+Networks = Annotated[str, Validator(checks.each(checks.network))]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         str,
         "The kinds of credentials that are accepted and declared in cards, comma separated: bearer, apiKey, jwt, mtls,"
         " unix. By default, all that are configured.",
-        Check(checks.each(checks.scheme)),
+        Validator(checks.each(checks.scheme)),
         Alias("AGENT_SECURITY_SCHEME"),
     ] = ""
     security_description: Annotated[
@@ -98,7 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     jwt_tenant_claim: Annotated[str, "The JWT claim that holds the tenant, or a list of tenants."] = "tenant"
     mtls_scopes: Annotated[Scopes, "The scopes of callers with a client certificate, comma separated."] = "agent:*"
     unix_scopes: Annotated[Scopes, "The scopes of callers on a Unix socket, comma separated."] = "agent:*"
-    unix_mode: Annotated[str, "The file permissions of Unix sockets, in octal.", Check(checks.mode)] = "600"
+    unix_mode: Annotated[str, "The file permissions of Unix sockets, in octal.", Validator(checks.mode)] = "600"
     ownership: Annotated[
         Literal["principal", "tenant"], "Who owns a task: the principal that sent it, or its whole tenant."
     ] = "principal"
@@ -111,14 +111,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         "Limits, comma separated, each as kind[:name].what=number. The kind is principal, tenant, agent or surface."
         " What is limited is rate (requests per minute; for a tenant, messages), tasks, streams or mb. Example:"
         " tenant.rate=100,agent:trip.tasks=5",
-        Check(parse_quotas),
+        Validator(parse_quotas),
     ] = ""
     auth_failures: Annotated[Count, "Refused credentials per minute from one address, before it gets 429."] = 20
     open_metrics: Annotated[bool, "Serve /metrics without a credential."] = False
     cors_origins: Annotated[
         str,
         "The origins of web pages that may call this host, comma separated. Example: https://app.example.com",
-        Check(checks.each(checks.origin)),
+        Validator(checks.each(checks.origin)),
     ] = ""
     hsts_s: Annotated[
         CountOrOff, "Seconds for which browsers use only https (HSTS), sent where this host serves TLS; 0 sends none."
@@ -131,13 +131,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         str,
         "The PostgreSQL database that holds the journal, for several hosts: postgresql://user@host/database. By"
         " default, SQLite in the data folder.",
-        Check(checks.postgres_url),
+        Validator(checks.postgres_url),
     ] = ""
     wake: Annotated[
         str,
         "The NATS server through which hosts on one PostgreSQL notify each other: nats://host:port. Without it, they"
         " use NOTIFY.",
-        Check(checks.nats_url),
+        Validator(checks.nats_url),
     ] = ""
     workers: Annotated[Count, "Host processes on this machine. More than one needs PostgreSQL."] = 1
     secret_file: Annotated[
@@ -163,7 +163,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     public_url: Annotated[
         str,
         "The URL at which clients reach this host, as written in cards. By default, the bound address.",
-        Check(checks.base_url),
+        Validator(checks.base_url),
     ] = ""
     trusted_proxy: Annotated[
         Networks, "The networks (CIDR) of proxies whose forwarded headers are trusted, comma separated."
@@ -264,7 +264,7 @@ Value = str | int | float | bool
 
 
 class Setting(NamedTuple):
-    """One field of Settings, with all that its annotation says."""
+    """One field of Settings, with everything in its annotation."""
 
     name: str
     type: Any
@@ -272,9 +272,9 @@ class Setting(NamedTuple):
     default: Value
     sentence: str
     expected: str
-    """What a value must be, in words."""
+    """A description of the values that are accepted."""
     choices: tuple[str, ...]
-    """All values that there are, or () where they are not words to choose from."""
+    """The values to choose from, or () if any value of the type will do."""
     check: Callable[[str], object] | None
     alias: str
     marks: frozenset[Mark]
@@ -300,7 +300,7 @@ def _setting(name: str, annotation: Any, default: Value) -> Setting:
         next(item for item in about if isinstance(item, str)),
         f"{', '.join(choices[:-1])} or {choices[-1]}" if choices else _expected(kind, bounds),
         choices,
-        next((item.call for item in about if isinstance(item, Check)), None),
+        next((item.call for item in about if isinstance(item, Validator)), None),
         next((item.variable for item in about if isinstance(item, Alias)), ""),
         frozenset(item for item in about if isinstance(item, Mark)),
     )

@@ -1,4 +1,4 @@
-"""Where the values of the settings come from: flag, then ROOST_* variable, then roost.toml, then default."""
+"""Reads the settings. A flag comes first, then the ROOST_* variable, then roost.toml, then the default."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="package")
 def place(server: Server) -> str:
-    """Of gRPC."""
+    """The host:port of the gRPC server."""
     return place_of(server)
 
 

@@ -1,4 +1,4 @@
-"""Who may do what in A2A 0.3: credentials, other people's tasks, quotas, streams that end with their credential."""
+"""Access in A2A 0.3: credentials, the tasks of others, quotas, streams that end with their credential."""
 
 from __future__ import annotations
 

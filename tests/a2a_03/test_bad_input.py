@@ -1,4 +1,4 @@
-"""What a client of 0.3 may get wrong: an error in the binding's own form that names the field, and nothing changes."""
+"""Invalid requests of 0.3 get an error in the form of their binding that names the field, and change nothing."""
 
 from __future__ import annotations
 

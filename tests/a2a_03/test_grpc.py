@@ -111,7 +111,7 @@ def not_a_number() -> pb.SendMessageRequest:
 
 
 def marked() -> pb.Part:
-    """As what is no object; it is one."""
+    """Make a part that is marked as a wrapped value, although its data is an object."""
     part = pb.Part()
     part.data.data["a"] = 1
     part.metadata["data_part_compat"] = True

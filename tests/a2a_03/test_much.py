@@ -1,4 +1,4 @@
-"""What is large, deep or silent in A2A 0.3: the host goes on, and what does not fit is said to be so."""
+"""Large, deeply nested and silent tasks in A2A 0.3: the host stays responsive, and refuses what does not fit."""
 
 from __future__ import annotations
 
@@ -119,8 +119,9 @@ def test_data_that_is_no_object_is_marked(old: Old, new: Rest, value: Any) -> No
 
 @pytest.mark.parametrize("binding", ["rpc", "rest"])
 async def test_a_silent_stream_gets_a_comment_now_and_then(binding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, where the time of silence can be made short. Every blank line ends an event that has data:
-    httpx-sse, which the Python clients of 0.3 read with, makes one without data of any other."""
+    """Every blank line ends an event with data: httpx-sse, which the Python clients of 0.3 use, would turn any other
+    into an event without data. The host runs in this process, where the heartbeat interval can be made short.
+    """
     monkeypatch.setattr(admission, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")

@@ -31,7 +31,7 @@ def test_a_message_is_answered_with_a_task(old: Old, headers: dict[str, str]) ->
 
 
 def test_the_names_of_the_protobuf_fields_will_do(old: Old) -> None:
-    """As a2a-sdk sends them."""
+    """These are the bodies that a2a-sdk sends."""
     said = {"message_id": str(uuid.uuid4()), "role": "ROLE_USER", "content": [{"text": "Ada"}]}
     body = {"request": said, "configuration": {"blocking": True}}
     assert text_of(old.rest_ok("POST", "message:send", json=body)["task"]) == "Hello, Ada!"
@@ -71,7 +71,7 @@ def test_a_task_is_followed(old: Old, new: Rest, method: str) -> None:
 
 
 def test_files_are_base64_within_base64(old: Old) -> None:
-    """As all of the SDK's transports have it: the bytes field holds the text of 0.3's `bytes`."""
+    """The bytes field holds the text of 0.3's `bytes`, as in all transports of the SDK."""
     text = base64.b64encode(b"\x00\x01\xff").decode()
     wrapped = base64.b64encode(text.encode()).decode()
     content: list[dict[str, Any]] = [
@@ -122,7 +122,7 @@ def test_a_message_sent_again_is_answered_as_before(old: Old) -> None:
 
 
 def test_other_paths_below_v1_are_not_its_own(old: Old) -> None:
-    """With `A2A-Version: 1.0` they are agentic-sandbox's, and one is OpenAI's."""
+    """With `A2A-Version: 1.0` these paths belong to agentic-sandbox's dialect, and one to OpenAI's door."""
     chat = {"model": "hello", "messages": [{"role": "user", "content": "Ada"}]}
     answer = old.rest("POST", "chat/completions", json=chat)
     assert answer.json()["choices"][0]["message"]["content"] == "Hello, Ada!"

@@ -38,7 +38,7 @@ TRANSPORTS = {
 class Caller(NamedTuple):
     client: Client
     context: ClientCallContext
-    """Of gRPC it names the agent, unless it is the root's."""
+    """The context of every call. Over gRPC it names the agent, unless that is the root's."""
 
     async def send(self, text: str = "hello", *, wait: bool = True, **more: Any) -> pb.Task:
         request = pb.SendMessageRequest(message=message(text, **more))

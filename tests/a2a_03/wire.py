@@ -163,6 +163,6 @@ def text_of(task: Mapping[str, Any]) -> str:
 
 
 def words(found: list[Frame]) -> str:
-    """Of the artifacts in a stream, in either form."""
+    """The text of the artifacts in a stream, in either form."""
     events = [frame.data.get("artifactUpdate", frame.data) for frame in found]
     return "".join(part["text"] for event in events if "artifact" in event for part in event["artifact"]["parts"])

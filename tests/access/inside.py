@@ -59,7 +59,7 @@ async def inside(settings: Settings, *agents: Agent, store: Store | None = None)
 
 
 async def new_token(http: httpx.AsyncClient, *scopes: str, **wish: object) -> dict[str, Any]:
-    """By the admin routes, with ADMIN_SECRET."""
+    """Make a token through the admin routes, with ADMIN_SECRET."""
     body = {"name": "someone", "scopes": scopes or ["agent:*"], **wish}
     made = await http.post("/api/v2/admin/tokens", json=body, headers=bearer(ADMIN_SECRET))
     found: dict[str, Any] = made.raise_for_status().json()

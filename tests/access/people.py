@@ -135,11 +135,11 @@ class Person:
         return self.http.request(method, self.base + path, headers={**VERSION, **named}, **content)
 
     def status(self, agent: str = "desk", **headers: str) -> int:
-        """How a plain read is answered."""
+        """The status of the response to a plain read."""
         return self.ask("GET", f"/agents/{agent}/tasks", **headers).status_code
 
     def admin(self, method: str, path: str, json: object = None) -> Any:
-        """What an admin route answers; it must not refuse."""
+        """Call an admin route, which must not refuse, and return its response."""
         answer = self.ask(method, f"{ADMIN}/{path}", json)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None

@@ -16,7 +16,7 @@ Fields = dict[str, Any]
 
 
 def kids(card: Fields) -> set[str]:
-    """Of the keys that have signed it."""
+    """The kids of the keys that signed it."""
 
     def kid(signature: dict[str, str]) -> str:
         protected = signature["protected"]

@@ -24,7 +24,7 @@ class Office:
         self.data = data
 
     def command(self, *words: str) -> Any:
-        """What a command says as JSON."""
+        """Run a command with --json and return its output."""
         done = roost(*words, "--json", "--data", self.data)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

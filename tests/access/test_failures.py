@@ -103,7 +103,7 @@ def test_other_addresses_are_not_slowed_down(watched: Watched) -> None:
 
 
 def test_an_address_that_the_caller_makes_up_does_not_help(watched: Watched) -> None:
-    """What is before the address that the proxy has seen is hearsay."""
+    """Addresses before the one that the proxy has seen are not trusted."""
     exhaust(watched.at("203.0.113.5", bearer("roost_guess-number-five")))
     behind = watched.at("198.51.100.77, 203.0.113.5", bearer("roost_guess-number-five"))
     assert slowed(lambda: behind.ask("GET", "/agents/desk/tasks")).status_code == 429

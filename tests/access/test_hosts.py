@@ -33,7 +33,7 @@ class Pair:
         self.database = database
 
     def statuses(self, secret: str) -> list[int]:
-        """How each host answers this bearer."""
+        """The status with which each host answers this bearer token."""
         answers = []
         for people in self.people:
             with People(people.base) as guests:
@@ -151,7 +151,7 @@ def _run(server: Postgres, command: str) -> None:
 
 
 def test_a_host_that_has_lost_its_store_trusts_no_token(pair: Pair, postgres_server: Postgres) -> None:
-    """What it knew is old: the token may have been revoked meanwhile. Neither is anyone told that it is bad."""
+    """Its cache is stale, so the token may have been revoked. Nor may the host say that the token is invalid."""
     here, _ = pair.people
     person, key = here.new(), here.operator.make()["token"]
     with unreachable(postgres_server, pair.database):

@@ -1,4 +1,4 @@
-"""Who may do what: every route, asked by every kind of caller. A route that is not in these tables fails."""
+"""Access to every route by every kind of caller. The test fails for a route that is not in these tables."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ UNKNOWN = {
     "revoked": "revoked",
     "revoked key": "revoked",
 }
-"""What is wrong with their credential; nothing where there is none."""
+"""The reason why the credential of each of these callers is refused; empty if there is none."""
 OWNERS = {"owner", "api key"}
 OTHERS = {"stranger", "colleague", "namesake"}
 """They may call the agent, and the task is not theirs."""
@@ -118,7 +118,7 @@ OPENED = {
     "evidence": {"auditor"},
     "operate": {"operator"},
 }
-"""By kind of route: those who come in. To everyone else whose credential is good it is 403."""
+"""The callers who are admitted, by kind of route. Everyone else with a valid credential gets 403."""
 
 
 def expected(kind: str, caller: str, *, of_a_task: bool) -> str:
@@ -139,7 +139,7 @@ def test_every_caller_has_a_place(world: World) -> None:
 
 
 class Ask(NamedTuple):
-    """How to ask, as somebody who is let in would; `of_a_task` if it is about one that is there already."""
+    """A request as an admitted caller would send it; `of_a_task` if it is about an existing task."""
 
     body: Callable[[], dict[str, Any]] | None = None
     of_a_task: bool = True
@@ -277,7 +277,7 @@ OPENAI_ERRORS = {
 
 
 def test_every_route_there_is_is_in_the_tables() -> None:
-    """With the access that its door declares for it."""
+    """Every route is tested with the access that its door declares for it."""
 
     def declared(*doors: str, prefix: str = "") -> dict[tuple[str, str], str]:
         return {
@@ -302,7 +302,7 @@ def test_every_route_there_is_is_in_the_tables() -> None:
 
 
 ACCESS = {"audit": "audit admin", "evidence": "audit", "metrics": "metrics admin"}
-"""What doors call the kinds of routes that have another name here."""
+"""The doors' names for the kinds of routes that have another name here."""
 
 
 def judge(world: World, caller: str, ask: Ask, request: Callable[[Person, str], httpx.Request], form: str) -> None:
@@ -566,7 +566,7 @@ def test_a_method_that_there_is_not_is_told_only_to_those_who_are_known(world: W
 
 
 def test_a_body_is_not_even_read_without_a_credential(world: World) -> None:
-    """What cannot be parsed, and what is of another version, is 401 too."""
+    """Requests that cannot be parsed, or have another version, get 401 too."""
     for path in ("/agents/desk", "/agents/desk/message:send"):
         answer = httpx.post(world.people.base + path, content=b"{", headers={"A2A-Version": "9.9"})
         assert refusal(answer).reason == "UNAUTHENTICATED"

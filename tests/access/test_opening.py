@@ -1,4 +1,4 @@
-"""Where a host may listen, which credentials it takes, and that its cards say exactly that."""
+"""The addresses on which a host may listen, the credentials that it accepts, and cards that declare exactly these."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_with_a_token_it_starts_and_is_closed(world: People) -> None:
 
 
 def test_with_credentials_any_name_and_any_proxy_may_lead_to_it(world: People) -> None:
-    """What an open host refuses: here the credential counts."""
+    """An open host would refuse these requests; here only the credential counts."""
     person = world.with_headers(bearer(SECRET))
     assert person.status(Host="agents.example.com", X_Forwarded_For="203.0.113.9") == 200
 
@@ -281,7 +281,7 @@ def test_the_client_commands_say_who_they_are(world: People) -> None:
 
 
 def test_metrics_can_be_opened() -> None:
-    """To scrapers that have no credential; nothing else is."""
+    """Only the metrics are open, for scrapers without a credential."""
     args = ("--drain-s", "0", "--open-metrics")
     with running(AGENTS, args=args, env={"ROOST_TOKEN": SECRET}) as server:
         assert httpx.get(f"{server.url}/metrics").status_code == 200

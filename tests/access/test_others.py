@@ -1,4 +1,4 @@
-"""To anyone else a task does not exist: nor its context, its webhooks, or the id of its message."""
+"""A task does not exist for other callers, nor do its context, its webhooks and the id of its message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_A_TASK: dict[str, Any] = {
     "SendMessage": lambda task: sending(taskId=task, messageId="the-same"),
     "SendStreamingMessage": lambda task: sending(taskId=task, messageId="the-same"),
 }
-"""What is asked of a task by its id."""
+"""The operations that name a task by its id."""
 
 
 class Office:
@@ -218,7 +218,7 @@ def test_the_message_id_of_another_is_not_taken_by_the_extension_either(office: 
 
 
 CALLS: ContextVar[list[str] | None] = ContextVar("CALLS", default=None)
-"""What is called on the store for the request of this context."""
+"""The calls of the store that the current request makes."""
 
 
 class Counting(MemoryStore):

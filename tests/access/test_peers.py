@@ -84,7 +84,7 @@ def test_a_bad_token_is_not_passed_over_for_a_good_certificate(secure: Secure) -
 
 
 def test_a_good_token_counts_before_the_certificate(secure: Secure) -> None:
-    """Of a gateway that has a certificate of its own, say."""
+    """The certificate may be that of a gateway, for example."""
     secret = secure.operator.make("agent:teller", name="guest")["token"]
     both = secure.person(bearer(secret), secure.ca.issue_cert("client.example.org"))
     assert text_of(both.rest.task("hi", "teller")) == "roost:guest default hi"

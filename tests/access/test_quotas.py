@@ -85,7 +85,7 @@ def exhaust(ask: Callable[[], httpx.Response], at_least: int = 0) -> tuple[httpx
 
 
 def refused(door: Door, operation: str) -> httpx.Response:
-    """What a message is answered with when there is no room."""
+    """The response to a message over the quota."""
     return exhaust(lambda: door.call(operation, sending(), "teller"))[0]
 
 
@@ -106,7 +106,7 @@ def tasks_of(person: Person, agent: str) -> int:
 
 
 def test_the_requests_of_a_principal(market: Market) -> None:
-    """Of every kind, on both bindings; and those of others go on."""
+    """Requests of every kind count, on both bindings, and the requests of others are still served."""
     quick = market["quick"]
     asks = iter([quick.rest, quick.rpc] * 100)
     answer, _ = exhaust(lambda: next(asks).call("ListTasks", {}, "teller"), 5)

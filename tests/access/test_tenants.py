@@ -190,7 +190,7 @@ def test_a2as_own_tenant_field_selects_an_agent_and_no_tenant(member: Door) -> N
 
 
 def test_a_task_is_of_its_tenant_after_a_restart_too(tmp_path: Path) -> None:
-    """In its answers and in its events, and the token is that of before."""
+    """The tenant is in its responses and events, and the token is the same as before."""
     args = ("--drain-s", "0")
     with running(AGENTS, args=args, data=tmp_path, env=OPERATOR) as server, People(server) as people:
         secret = people.operator.make(tenants=["acme", "globex"])["token"]

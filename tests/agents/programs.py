@@ -126,7 +126,7 @@ class Program:
 
 
 def contents(artifacts: list[Artifact]) -> dict[str, list[Any]]:
-    """In the form of Program.expected."""
+    """Return the content of artifacts in the form of Program.expected."""
     found: dict[str, list[Any]] = {}
     for artifact in artifacts:
         assert artifact.artifact_id not in found, "two artifacts have one id"
@@ -166,7 +166,7 @@ class MortalStore(MemoryStore):
 
 
 async def abandon(engine: Engine) -> None:
-    """As a crash leaves it: nothing more is run, written or closed."""
+    """Abandon the engine as a crash would: nothing more is run, written or closed."""
     engine.runner.closing = True
     runs = [run for _, run in engine.runner.runs.values()]
     tasks = [*engine.committer.workers, engine.recovery.task, *(run.task for run in runs)]

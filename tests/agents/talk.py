@@ -1,4 +1,4 @@
-"""What the tests of agents and of the engine have in common: hosts in this process, and ways to read a task."""
+"""Helpers for the tests of agents and of the engine: hosts in this process, and ways to read a task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = ASYNC_KINDS + SYNC_KINDS
 async def serving(
     *agents: Hostable, store: Store | None = None, data: str = ""
 ) -> AsyncIterator[tuple[InProcessClient, Engine]]:
-    """As roost.testing.client, with the engine within reach and a store of the test's choice."""
+    """Start a host like roost.testing.client, but expose the engine and let the test choose the store."""
     host = Host(agents, Settings(public_url=BASE, memory=not data, data=data), store)
     await host.start()
     assert host.engine is not None
@@ -53,7 +53,7 @@ async def until_state(client: InProcessClient, task: Task | str, *states: TaskSt
 
 
 async def said(client: InProcessClient, task: Task | str) -> str:
-    """What the task's artifacts say by now."""
+    """The text of the task's artifacts so far."""
     return text_of(await client.get(task))
 
 
@@ -120,7 +120,7 @@ def artifact_events(events: Iterable[StreamResponse]) -> list[Any]:
 
 
 def apply(text: str, event: StreamResponse, artifact_id: str = "output") -> str:
-    """What a client that follows the stream has after this event: append true appends, anything else replaces."""
+    """Apply an event as a client that follows the stream does: append true appends, anything else replaces."""
     if event.task is not None:
         return text_of(event.task, artifact_id)
     update = event.artifact_update

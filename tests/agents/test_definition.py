@@ -1,4 +1,4 @@
-"""How an agent is defined, what its card says of it, and which definitions are refused."""
+"""Definitions of agents: their cards, and the definitions that are refused."""
 
 from __future__ import annotations
 

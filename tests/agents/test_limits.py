@@ -1,4 +1,4 @@
-"""How many run at once, who waits, in which order, and for how long: limits, queues and turns."""
+"""Limits, queues and turns: how many run at once, who waits, in which order, and for how long."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.looks = 0
-        """How often the time was asked for."""
+        """The number of times that the clock was read."""
 
     def monotonic(self) -> float:
         self.looks += 1

@@ -1,4 +1,4 @@
-"""What an author writes and what a client sees: the rows of design.md's table that emit, answer and end.
+"""The table in docs/agents.md, what an author writes and what a client sees: the rows that emit, answer and end.
 
 `step` and `ask` have their own modules, test_step.py and test_ask.py.
 """

@@ -1,4 +1,4 @@
-"""What `task` tells an agent about the message that it answers."""
+"""The properties of `task` that describe the message."""
 
 from __future__ import annotations
 

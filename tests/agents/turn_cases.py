@@ -1,4 +1,4 @@
-"""What a runtime does with its `Turn`, case by case, for test_turn.py: agents that run them here and in processes."""
+"""The cases of test_turn.py: agents that use their `Turn` in this process and in their own."""
 
 from __future__ import annotations
 

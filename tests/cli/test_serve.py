@@ -63,7 +63,7 @@ def test_file_without_an_agent(tmp_path: Path) -> None:
     file = tmp_path / "empty.py"
     file.write_text("x = 1\n")
     said = refusal(roost("serve", file))
-    assert "no agent is in this file" in said
+    assert "this file defines no agent" in said
     assert "roost new" in said
 
 

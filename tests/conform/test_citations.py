@@ -19,7 +19,7 @@ CONTRACT = {
     "Deprecated": "true",
     "Link": '<https://agentic-sandbox.aiwg.io/v2-migration-guide>; rel="successor-version"',
 }
-"""What every response below /api/v1/ of agentic-sandbox carries."""
+"""The headers of every response below /api/v1/ of agentic-sandbox."""
 
 CITED = {
     "first.concurrent": ("3.1.1, 3.4.2", "MUST"),

@@ -1,4 +1,4 @@
-"""What a report shows, and what it must not show."""
+"""The content of reports, and the secrets that they must not show."""
 
 from __future__ import annotations
 

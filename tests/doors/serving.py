@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 
 AGENTS = Path(__file__).parent / "agents.py"
 MEANT = "the password is hunter2"
-"""What the agent `boom` says when it fails."""
+"""The message of the agent `boom` when it fails."""
 
 
 @contextmanager

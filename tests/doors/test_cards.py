@@ -40,7 +40,7 @@ def agent_ids(http: httpx.Client, base: str) -> list[str]:
 
 
 def parsed(card: dict[str, Any]) -> pb.AgentCard:
-    """By protobuf, which knows no other fields than the specification's; with all that are required.
+    """Parse a card with protobuf, which knows only the fields of the specification, and check the required ones.
 
     What is beyond the specification is in blocks named x-*, and nowhere else.
     """

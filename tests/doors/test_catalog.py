@@ -38,7 +38,7 @@ SCHEMA = {
         "entries": {"type": "array", "items": ENTRY},
     },
 }
-"""What the draft asks of a catalog, as docs/adr/0017-ai-catalog.md has it."""
+"""The draft's requirements of a catalog, as in docs/adr/0017-ai-catalog.md."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_it_is_a_catalog_of_all_agents(server: Server, http: httpx.Client) -> No
 
 
 async def test_its_entries_lead_to_cards_that_can_be_used(server: Server, http: httpx.Client) -> None:
-    """As the official client reads them."""
+    """Read the cards as the official client does."""
     entry = next(entry for entry in catalog(http, server.url) if entry["identifier"].endswith("/hello"))
     base, _, path = entry["url"].partition("/.well-known/")
     async with httpx.AsyncClient() as client:

@@ -215,7 +215,7 @@ SEND = right_params(["one", "two"])["SendMessage"]
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(st.sampled_from([SEND, {**SEND, "configuration": {}}, {"message": SEND["message"]}]).flatmap(nearly) | rubbish())
 def test_the_default_changes_nothing_else(body: bytes) -> None:
-    """What is right stays as it is, and what is wrong is wrong in the same way."""
+    """A valid request stays as it is, and an invalid one fails in the same way."""
 
     def read(sent: bytes) -> SendMessageRequest | type[A2AError]:
         try:

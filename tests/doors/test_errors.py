@@ -1,4 +1,4 @@
-"""What a client learns when the host itself fails: that it did, and an id; in the form of its binding.
+"""Errors of the host itself: the client gets an error with an id, in the form of its binding.
 
 In this process, with a store that fails as a full disk or a bug would.
 """

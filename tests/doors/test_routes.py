@@ -1,4 +1,4 @@
-"""What the doors say that they serve: in docs/routes.md, all of it and nothing else."""
+"""docs/routes.md lists the routes of the doors, all of them and no others."""
 
 from __future__ import annotations
 

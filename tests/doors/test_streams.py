@@ -370,7 +370,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_misses_nothing(door: Do
 
 
 async def test_a_silent_stream_gets_a_comment_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, where the time of silence can be made short."""
+    """The host runs in this process, where the heartbeat interval can be made short."""
     monkeypatch.setattr(admission, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")

@@ -305,7 +305,7 @@ def _problem(text: str, details: list[dict[str, Any]], request_id: Any) -> Probl
 
 
 def changed(request: httpx.Request, headers: Mapping[str, str | None] | None) -> httpx.Request:
-    """With other headers; None takes one away."""
+    """Return the request with changed headers; None removes a header."""
     for name, value in (headers or {}).items():
         if value is None:
             request.headers.pop(name, None)
@@ -350,7 +350,7 @@ def unread(request: httpx.Request) -> Iterator[Callable[[], list[Frame]]]:
 
 
 def _chunks(answer: bytes) -> Iterator[bytes]:
-    """Of an answer in chunks."""
+    """Decode the body of a chunked response."""
     head, _, rest = answer.partition(b"\r\n\r\n")
     assert b"200 OK" in head
     assert b"transfer-encoding: chunked" in head.lower()
@@ -387,6 +387,6 @@ def text_of(task: Mapping[str, Any]) -> str:
 
 
 def kind_of(data: Mapping[str, Any]) -> str:
-    """What a StreamResponse holds, a status by its state."""
+    """Describe a StreamResponse in a word: its member, or the state of a status."""
     (kind,) = data
     return data[kind]["status"]["state"].removeprefix("TASK_STATE_") if kind == "statusUpdate" else kind

@@ -16,7 +16,7 @@ asking = Agent("asking", parallel=True)
 
 
 def expected(text: str) -> str:
-    """What `counting` says to a text in a run that nothing disturbs."""
+    """The answer of `counting` to a text in an undisturbed run."""
     return f"{text}: 0 1 2 3 4 5 {text[::-1]}"
 
 

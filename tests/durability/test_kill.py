@@ -27,7 +27,7 @@ from .conftest import AGENTS
 
 KILLS = 10
 CLIENTS = 4
-"""Of each kind."""
+"""The number of clients of each kind."""
 LONGEST_LIFE_S = 0.5
 
 
@@ -35,7 +35,7 @@ class Acknowledged(NamedTuple):
     """All that the hosts told their clients, over all their lives."""
 
     tasks: list[dict[str, Any]]
-    """As an answer to a send."""
+    """The tasks in responses to sends."""
     events: list[tuple[str, int, dict[str, Any]]]
     """(task id, event id, event), as they were streamed; a stream's first is the task."""
     answers: list[tuple[str, str]]
@@ -163,7 +163,7 @@ def task_as_of(task: dict[str, Any], entries: list[Entry], last: int) -> Any:
 
 
 def expect_ended_well(task: dict[str, Any]) -> None:
-    """With the text of an undisturbed run, or given up after three attempts and saying so."""
+    """A task ends with the text of an undisturbed run, or FAILED after three attempts with that reason."""
     said = task["history"][0]["parts"][0]["text"]
     if task["status"]["state"] == TaskState.COMPLETED:
         assert text_of(task) == (expected(said) if not said.startswith("ask") else f"{said} that")

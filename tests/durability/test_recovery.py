@@ -1,4 +1,4 @@
-"""What a host finds in its journal when it starts: it goes on with all of it."""
+"""A host continues everything that it finds in its journal when it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `roost serve` is given, and what it finds there."""
+"""Loading agents from the arguments of `roost serve`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_two_files_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
         ("import sys\nsys.exit(0)", "line 2: SystemExit"),
         ("x = 1\nx.nothing", "line 2: AttributeError"),
         ("def broken(:\n  pass", "line 1: "),
-        ("x = 1", "no agent is in this file"),
+        ("x = 1", "this file defines no agent"),
         ("from roost import Agent\na = Agent('silent')", "has no function yet"),
         ("from roost import Agent\na = Agent('no spaces')", "cannot be an agent's id"),
         (AGENT.format(id="x", name="a") + AGENT.format(id="x", name="b"), "two agents are called 'x'"),
@@ -130,7 +130,7 @@ def test_a_helper_in_a_folder_need_not_hold_an_agent(tmp_path: Path) -> None:
 
 def test_a_folder_of_helpers_only_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "h" / "helper_alone.py", text="VALUE = 1")
-    with pytest.raises(LoadError, match="no agent is in the files of this folder"):
+    with pytest.raises(LoadError, match="the files in this folder define no agent"):
         load([str(tmp_path / "h")])
 
 
@@ -142,5 +142,5 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_reason(tmp_path: Pat
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LoadError, match=r"no \.py file is in this folder"):
+    with pytest.raises(LoadError, match=r"this folder has no \.py file"):
         load([str(tmp_path / "empty")])

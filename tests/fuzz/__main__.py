@@ -43,7 +43,7 @@ def _attacks(target: Target) -> list[tuple[Target, Attack]]:
 
 
 def _play(attacks: list[tuple[Target, Attack]], seed: int, examples: int, until: float) -> list[Finding]:
-    """In another order each time. An attack that has found something is not played again."""
+    """Run the attacks in another order in each round. An attack that has found something is not repeated."""
     found: list[Finding] = []
     for number in count(seed):
         for target, attack in random.Random(number).sample(attacks, len(attacks)):

@@ -23,11 +23,11 @@ class Attack(NamedTuple):
     strike: Callable[[Any], None]
     """Raises if the host does anything but what it should."""
     weight: float = 1.0
-    """How many values it is worth, beside the others."""
+    """Its share of the values, relative to the other attacks."""
 
 
 def play(target: Target, attack: Attack, examples: int, seed: int | None) -> Finding | None:
-    """With the same seed the same values; without one, the same each time."""
+    """Run an attack. The same seed gives the same values; without a seed they are the same each time."""
 
     @settings(
         max_examples=max(1, round(examples * attack.weight)),

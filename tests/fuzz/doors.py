@@ -141,7 +141,7 @@ def _headers(target: Target, version: str) -> st.SearchStrategy[dict[str, str]]:
 
 
 def right_params(tasks: list[str]) -> dict[str, dict[str, Any]]:
-    """What each method of JSON-RPC takes, with something in every field."""
+    """The params of each JSON-RPC method, with a value in every field."""
     config = {"url": WEBHOOK, "id": "hook", "token": "t", "authentication": {"scheme": "Bearer", "credentials": "c"}}
     parts = [{"text": "hi"}, {"raw": "AAEC", "filename": "f", "mediaType": "a/b"}, {"url": "https://x"}, {"data": [1]}]
     message = {

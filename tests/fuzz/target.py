@@ -15,7 +15,7 @@ from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
 AGENTS = ("ask", "files", "hello", "stream", "tck")
-"""Of the examples those that end soon and fail at nothing, whatever they are told."""
+"""The example agents that end soon and accept any message."""
 HEAD_S = 1.0
 MAX_BODY = 128 * 1024
 WEBHOOK = "http://127.0.0.1:9/"
@@ -57,7 +57,7 @@ class Target:
         self.statuses: Counter[str] = Counter()
         self.failures: list[str] = []
         self.log = 0
-        """How much of its log has been looked at."""
+        """The number of bytes of its log that have been checked."""
 
     def prepare(self) -> None:
         rest = Rest(self.http, self.url)

@@ -1,4 +1,4 @@
-"""What cannot be is refused with a status, a reason and the field, and changes nothing."""
+"""Invalid input is refused with a status, a reason and the field, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls may take: a stranger has none of the places, and nobody holds one by being slow."""
+"""Limits on calls: callers without a credential do not count, and a slow caller cannot hold a place."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_an_address_that_others_reach_needs_a_credential() -> None:
 
 
 async def test_reflection(caller: Caller) -> None:
-    """As grpcurl asks."""
+    """Ask for the services as grpcurl does."""
     stub = reflection_pb2_grpc.ServerReflectionStub(caller.channel)
     requests = [
         reflection_pb2.ServerReflectionRequest(list_services=""),

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S, until
 
 
 async def begun(stream: object, pieces: int = 3) -> list[pb.StreamResponse]:
-    """What a stream says until so many pieces of its artifact are there."""
+    """Read a stream until its artifact has this many pieces."""
     found = []
     while kinds(found).count("artifact_update") < pieces:
         found.append(await stream.read())  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ async def test_a_client_that_goes_leaves_its_task_and_no_follower(server: Server
 async def test_a_client_that_goes_while_it_is_written_to_is_no_failure(
     server: Server, place: str, caller: Caller, how: str
 ) -> None:
-    """That the log has no traceback is checked when the server stops."""
+    """The fixture checks that the log has no traceback when the server stops."""
     await until_streams(server, 0)
     async with calling(place, options=NARROW) as leaver:
         stream = leaver.stream("flood", "200 4096")
@@ -137,7 +137,7 @@ async def test_a_call_that_is_given_up_at_once_does_no_harm(caller: Caller) -> N
 
 
 async def test_a_reader_that_is_slow_gets_all_of_a_long_stream(caller: Caller) -> None:
-    """Of 8 MB; nobody else waits for it."""
+    """The artifact has 8 MB, and nobody else waits for it."""
     slow = caller.stream("flood", "2000 4096")
     opening = await slow.read()
     assert (await caller.send("hello")).status.state == pb.TASK_STATE_COMPLETED

@@ -25,7 +25,7 @@ ENDED = (pb.TASK_STATE_COMPLETED, pb.TASK_STATE_CANCELED, pb.TASK_STATE_FAILED)
 
 
 def place_of(server: Server) -> str:
-    """Where it serves gRPC: host:port."""
+    """The host:port of its gRPC server."""
     server.wait_said("gRPC: ")
     found = re.search(r"gRPC: (\S+)", server.stderr)
     assert found is not None
@@ -78,7 +78,7 @@ class Caller:
         return await call(params, metadata=(*self.metadata, *metadata), timeout=PATIENCE_S)
 
     async def refused(self, method: str, params: Any, *metadata: tuple[str, str]) -> Refusal:
-        """How an operation is refused; a stream before its first message."""
+        """Return the error of an operation; a stream must end before its first message."""
         try:
             if method in ("SendStreamingMessage", "SubscribeToTask"):
                 await self.open(method, params, *metadata).read()

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key a
 from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 
 from roost.identity.jwks import MAX_BYTES, KeysUnavailable, public_keys
-from roost.identity.jwt import Issuer, JWTClaims, Verifier
+from roost.identity.jwt import Issuer, JWTClaims, JWTVerifier
 from roost.identity.token_cache import CredentialRefused
 from tests.identity.issuer import AUDIENCE, ISSUER, JWKS, Clock, Served, claims, signer
 
@@ -26,7 +26,7 @@ class Host:
     def __init__(self, *keys: dict[str, Any], issuer: str = ISSUER, jwks_url: str | None = JWKS) -> None:
         self.served = Served(*keys)
         self.clock = Clock()
-        self.verifier = Verifier(Issuer(issuer, AUDIENCE, ("agent:*",), jwks_url), self.served.fetch, self.clock)
+        self.verifier = JWTVerifier(Issuer(issuer, AUDIENCE, ("agent:*",), jwks_url), self.served.fetch, self.clock)
 
     async def accepts(self, kid: str = "k1", said: str = "") -> bool:
         """Make a token with the key of that name, which may claim to be by another key."""

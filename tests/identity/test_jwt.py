@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.identity import jwt as jwts
-from roost.identity.jwt import REASONS, Issuer, JWTClaims, Verifier
+from roost.identity.jwt import REASONS, Issuer, JWTClaims, JWTVerifier
 from roost.identity.token_cache import CredentialRefused
 from tests.identity.issuer import (
     AUDIENCE,
@@ -31,12 +31,12 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 GOOD = JWTClaims("alice", ("default",), ("agent:*",), int((NOW + 3600) * 1000))
 
 
-def verifier(served: Served, clock: Clock | None = None, **changed: Any) -> Verifier:
+def verifier(served: Served, clock: Clock | None = None, **changed: Any) -> JWTVerifier:
     issuer = Issuer(issuer=ISSUER, audience=AUDIENCE, scopes=("agent:*",), jwks_url=JWKS)
-    return Verifier(issuer._replace(**changed), served.fetch, clock or Clock())
+    return JWTVerifier(issuer._replace(**changed), served.fetch, clock or Clock())
 
 
-async def refusal(verifier: Verifier, token: str) -> str:
+async def refusal(verifier: JWTVerifier, token: str) -> str:
     with pytest.raises(CredentialRefused) as refused:
         await verifier.verify(token)
     assert refused.value.reason in REASONS

@@ -26,7 +26,7 @@ Question = Callable[[Any, mcp.ElicitRequestParams], Awaitable[mcp.ElicitResult]]
 
 @asynccontextmanager
 async def connected(url: str, mode: str = "legacy", token: str = "", **options: Any) -> AsyncIterator[Client]:
-    """By streamable HTTP."""
+    """Connect over streamable HTTP."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http:
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
@@ -36,7 +36,7 @@ async def connected(url: str, mode: str = "legacy", token: str = "", **options: 
 
 @asynccontextmanager
 async def on_stdio(url: str, mode: str = "legacy", token: str = "", **options: Any) -> AsyncIterator[Client]:
-    """By `roost mcp serve`."""
+    """Connect through `roost mcp serve`."""
     command, *args = roost_command("mcp", "serve", "--url", url)
     env = environment({"ROOST_TOKEN": token} if token else {})
     server = StdioServerParameters(command=command, args=args, env=env)
@@ -45,7 +45,7 @@ async def on_stdio(url: str, mode: str = "legacy", token: str = "", **options: A
 
 
 class Progress:
-    """What a client is told while it waits."""
+    """The notifications that a client gets while it waits."""
 
     def __init__(self) -> None:
         self.numbers: list[float] = []

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S
 
 @pytest.fixture(scope="module")
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the server listens besides its port."""
+    """The Unix socket on which the server also listens."""
     return tmp_path_factory.mktemp("socket") / "roost.sock"
 
 

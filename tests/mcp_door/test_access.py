@@ -1,4 +1,4 @@
-"""Who may use which tools, whose a session is, and how much of either."""
+"""Access to tools, the ownership of sessions, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a call: cancelled, left alone, answered by somebody else, or overtaken by the end of the host."""
+"""The end of a call that is cancelled, abandoned, answered at another door, or overtaken by the end of the host."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_call_that_is_cancelled_cancels_its_task(server: Server, rest: R
 
 @each_version
 async def test_a_call_that_is_cancelled_at_a_question_cancels_its_task(server: Server, rest: Rest, mode: str) -> None:
-    """In the version without sessions the call is over when it asks: there is only the task to cancel."""
+    """In the version without sessions a call ends when the agent asks, so only the task can be cancelled."""
     asked = asyncio.Event()
     async with connected(server.url, mode, elicitation_callback=never(asked)) as client:
         call = asyncio.ensure_future(client.call_tool("interview", {"text": "?"}))

@@ -1,4 +1,4 @@
-"""What is no MCP is refused in JSON-RPC's form: never a 500, never a hang, nothing changed."""
+"""Requests that are not MCP are refused in JSON-RPC's form: never a 500, never a hang, nothing changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use which model, and whose a session is."""
+"""Access to models, and the ownership of sessions."""
 
 from __future__ import annotations
 

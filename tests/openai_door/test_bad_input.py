@@ -1,4 +1,4 @@
-"""What cannot be served is refused in OpenAI's form, names the field, and changes nothing."""
+"""Requests that cannot be served are refused in OpenAI's form, with the field, and change nothing."""
 
 from __future__ import annotations
 

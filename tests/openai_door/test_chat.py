@@ -444,7 +444,7 @@ def test_with_a_key_a_message_that_comes_again_is_answered_again(client: openai.
 
 
 def test_with_a_key_each_turn_of_a_session_is_answered_again_as_it_was(client: openai.OpenAI, rest: Rest) -> None:
-    """What comes again is no answer to a question that was asked since, and an answer no new message."""
+    """A repeated message does not answer a question that was asked since, and a repeated answer is no new message."""
     name = f"s-{uuid.uuid4()}"
     turns = [
         (text, {"extra_headers": {"X-Session-ID": name, "Idempotency-Key": str(uuid.uuid4())}})

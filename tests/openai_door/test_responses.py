@@ -140,7 +140,7 @@ def test_an_earlier_answer_can_be_sent_back_as_it_came(client: openai.OpenAI) ->
 
 
 def test_an_earlier_answer_can_be_sent_back_by_its_id(client: openai.OpenAI) -> None:
-    """As Vercel's AI SDK does, with a session and without."""
+    """Vercel's AI SDK does this, with a session and without."""
     first = create(client, "given", "one")
     named = [{"type": "item_reference", "id": item.id} for item in first.output]
     said = [{"role": "user", "content": "one"}, {"type": "item_reference", "id": "mcp_c1"}, *named]

@@ -230,7 +230,7 @@ async def pushing(
 
 
 def die(pusher: Pusher) -> None:
-    """As a crash does, as far as others can tell."""
+    """Stop everything as a crash would, as far as others can see."""
     pusher.closing = pusher.delivery.closing = True
     for task in (*pusher.running, pusher.watching, pusher.moves.task):
         if task is not None:

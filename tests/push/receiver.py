@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 class Call(NamedTuple):
     path: str
     headers: dict[str, str]
-    """By lower-case name."""
+    """The headers by lower-case name."""
     body: bytes
 
     @property

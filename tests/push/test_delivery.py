@@ -34,7 +34,7 @@ def open_gate(door: Door, name: str) -> None:
 
 
 def signed(call: Call, secret: str) -> bool:
-    """As docs/push.md says how to."""
+    """Verify a signature as docs/push.md describes."""
     fields = dict(item.split("=", 1) for item in call.headers["x-aiwg-signature"].split(","))
     expected = hmac.new(secret.encode(), fields["t"].encode() + b"." + call.body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(expected, fields["v1"]) and abs(time.time() - int(fields["t"])) < 300

@@ -1,4 +1,4 @@
-"""What is sealed can be opened with the same key, for the same thing, and in no other way."""
+"""A sealed secret can be opened only with the same key and for the same purpose."""
 
 from __future__ import annotations
 

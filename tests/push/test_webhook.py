@@ -1,4 +1,4 @@
-"""What a call carries, and what a config must be."""
+"""The content of a webhook call, and the validation of configs."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ async def test_what_is_not_http_is_answered_400(sent, refused):
 
 
 async def test_an_upgrade_that_is_not_known_is_passed_over():
-    """As the HTTP client of Java asks for with its first request."""
+    """Java's HTTP client asks for h2c with its first request."""
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA")
     async with serving() as server, connected(server) as client:
         client.write(request("/first", *upgrade, "Content-Length: 2", body=b"ok"))

@@ -53,7 +53,7 @@ def reused_database(postgres_server: Postgres) -> str:
 
 @pytest.fixture
 def emptied_database(reused_database: str) -> str:
-    """As a store finds it that was here before and kept nothing: to make the tables takes longer than most tests."""
+    """Empty the database but keep its tables, because creating them takes longer than most tests."""
     execute(reused_database, EMPTY)
     return reused_database
 

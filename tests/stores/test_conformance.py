@@ -381,7 +381,7 @@ async def test_a_lease_is_prolonged_as_often_as_it_likes(store: Store) -> None:
 
 
 async def test_the_turn_in_a_context_is_the_oldest_active_tasks(store: Store) -> None:
-    """In a store for one process turns are free: its engine decides about them itself."""
+    """A store for one process always grants a turn, because its engine decides about turns itself."""
     await alive(store, WORKER)
     await commit(store, creation("1", created=1), creation("2", created=2), creation("alone", context_id="other"))
     assert await store.take_turn("1") is None

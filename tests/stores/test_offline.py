@@ -12,7 +12,7 @@ import pytest
 
 from roost.engine.ports import AdminStore, Store
 from roost.stores.sqlite import OfflineStore, SQLiteStore
-from roost.stores.sqlite_calls import WriterThread
+from roost.stores.sqlite_connections import WriterThread
 from roost.stores.sqlite_process import WriterProcess
 from tests.waiting import until
 

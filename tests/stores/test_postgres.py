@@ -1,4 +1,4 @@
-"""What only PostgreSQL has to handle: several hosts on one database, and a server that stops and restarts."""
+"""The cases that only PostgreSQL has to handle: several hosts on one database, and a server that restarts."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_a_database_of_schema_1_gets_accounts_of_what_is_in_it_and_its_hos
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(postgres_schema, "STEPS", postgres_schema.STEPS[:1])
+        older.setattr(postgres_schema, "MIGRATIONS", postgres_schema.MIGRATIONS[:1])
         older.setattr(postgres_schema, "VERSION", 1)
         old = PostgresStore(database)
         await old.open()
@@ -481,7 +481,7 @@ async def test_hosts_that_look_for_webhooks_at_once_get_each_once(open_store: Op
 
 
 async def test_a_webhook_is_not_laid_to_rest_while_its_task_goes_on(store: PostgresStore, other: PostgresStore) -> None:
-    """In either order, the next entry of the task is delivered."""
+    """Whichever comes first, the next entry of the task is delivered."""
     for number in range(30):
         name = f"t{number}"
         await commit(store, creation(name, state=INPUT_REQUIRED, worker="w1", push=config(name)))

@@ -47,7 +47,7 @@ def release_1(path: Path) -> None:
     """Make a file as release 0.1.0 does."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        for statement in sqlite_schema.STEPS[0]:
+        for statement in sqlite_schema.MIGRATIONS[0]:
             connection.execute(statement)
         connection.commit()
 
@@ -134,7 +134,7 @@ async def test_a_file_of_schema_2_gets_accounts_of_what_is_in_it_and_its_release
     path = tmp_path / "journal.db"
     release_1(path)
     with closing(sqlite3.connect(path)) as connection:
-        for statement in sqlite_schema.STEPS[1]:
+        for statement in sqlite_schema.MIGRATIONS[1]:
             connection.execute(statement)
         connection.execute("INSERT INTO meta VALUES ('schema', 2)")
         connection.execute("INSERT INTO scopes VALUES (1, 'tenant', 'owner', 'agent'), (2, 'tenant', 'other', 'agent')")
@@ -202,7 +202,9 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     before = tables(tmp_path / "journal.db"), meta(tmp_path / "journal.db")
     with monkeypatch.context() as patched:
         patched.setattr(
-            sqlite_schema, "STEPS", (*sqlite_schema.STEPS[:-1], (*sqlite_schema.STEPS[-1], "CREATE TABLE tasks (id)"))
+            sqlite_schema,
+            "MIGRATIONS",
+            (*sqlite_schema.MIGRATIONS[:-1], (*sqlite_schema.MIGRATIONS[-1], "CREATE TABLE tasks (id)")),
         )
         for _ in range(2):
             with pytest.raises(StoreBroken, match="already exists"):

@@ -1,4 +1,4 @@
-"""What is the SQLite store's own: one process per folder, a file that outlives it, a disk that may refuse."""
+"""The SQLite store's own behaviour: one process per folder, a file that outlives it, a disk that may refuse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
-from roost.stores.sqlite_calls import WriterThread
+from roost.stores.sqlite_connections import WriterThread
 from roost.stores.sqlite_process import WriterProcess
 
 from .samples import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot

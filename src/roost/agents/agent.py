@@ -19,7 +19,7 @@ E = TypeVar("E", bound=Callable[[Caller], ExtendedCard | None])
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 THREADS = 64
-"""How many turns of a plain function, or of an agent with processes, run at the same time by default."""
+"""The default limit of concurrent turns of a plain function, or of an agent with processes."""
 
 
 @runtime_checkable
@@ -187,7 +187,7 @@ class Agent:
         return HostedFunction(self.profile, call)
 
     def invoker(self) -> Invoker:
-        """What calls the function in the present process."""
+        """The invoker that calls the function in this process."""
         return invoker_of(self._handler(), self.join_s)
 
     def _handler(self) -> Handler:

@@ -163,7 +163,7 @@ class PipeTurn(Turn):
 
 
 async def main(descriptor: int) -> None:
-    """Run one turn. SIGTERM cancels the function, as a cancel does in process; the host kills one that goes on."""
+    """Run one turn. SIGTERM cancels the function, as a cancel does in process; the host kills one that continues."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     frame = await receive(reader)
     if frame is None:

@@ -23,7 +23,7 @@ MAX_FRAME = 64 * 1024 * 1024
 
 
 class Start(Struct):
-    """What to run, and the facts of the turn."""
+    """The function to run, and the facts of the turn."""
 
     file: str
     agent_id: str

@@ -26,7 +26,7 @@ def is_async(handler: Handler) -> bool:
 
 
 def invoker_of(handler: Handler, join_s: float) -> Invoker:
-    """The invoker that calls this function in the present process."""
+    """Return the invoker that calls this function in this process."""
     return AsyncInvoker(handler, join_s) if is_async(handler) else ThreadInvoker(handler, join_s)
 
 

@@ -22,7 +22,7 @@ from roost.protocol.types import Artifact, JSONObject, Message, Part, TaskState
 T = TypeVar("T")
 
 Content = str | Part | list[Part] | dict[str, Any]
-"""What a message can be made from: text, a part, a list of parts, or data."""
+"""The values that a message can be made from: text, a part, a list of parts, or data."""
 
 _step_key: ContextVar[str] = ContextVar("step_key")
 
@@ -266,7 +266,7 @@ def emit(turn: Turn, value: Any, join_s: float) -> None:
 
 
 def as_part(value: Any) -> Part:
-    """Make a part from a copy of the value, which the function may go on changing."""
+    """Make a part from a copy of the value, which the function may change later."""
     if isinstance(value, Part):
         return replace(value, data=_copied(value.data), metadata=_copied(value.metadata))
     if isinstance(value, str):

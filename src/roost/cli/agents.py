@@ -26,7 +26,7 @@ def agents(url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False) -> 
 
 def card(
     agent: Annotated[
-        str, typer.Argument(metavar="AGENT", show_default=False, help="The agent; the fleet without it.")
+        str, typer.Argument(metavar="AGENT", show_default=False, help="The agent. Without it, the fleet.")
     ] = "",
     url: Url = DEFAULT_URL,
     token: Token = "",

@@ -1,4 +1,4 @@
-"""What `roost serve` prints first: what is served and where, where the data is, and a command to try."""
+"""The first output of `roost serve`: what is served and where, where the data is, and a command to try."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class CardReport(NamedTuple):
         )
 
     def uncovered(self) -> list[str]:
-        """What no signature covers. Only valid signatures count, and if keys are trusted, only theirs."""
+        """The parts that no signature covers. Only valid signatures count, and if keys are trusted, only theirs."""
         counting = [one for one in self.verdicts if one.valid and (not self.trusted or self.anchored(one))]
         if not counting:
             return []

@@ -19,7 +19,7 @@ class Group(NamedTuple):
     help: str
     commands: Mapping[str, str]
     default: str = ""
-    """The command that is meant where none is named: `roost tasks hello` is `roost tasks list hello`."""
+    """The command that runs if none is named: `roost tasks hello` is `roost tasks list hello`."""
 
 
 COMMANDS: Mapping[str, str | Group] = {
@@ -70,7 +70,7 @@ COMMANDS: Mapping[str, str | Group] = {
 """Each command's module in roost.cli and its function there."""
 
 DASHES = frozenset({"keys:retire"})
-"""Commands that take an argument for what it is although it begins with a dash, as a key's id may."""
+"""Commands whose argument may begin with a dash, as a key's id may."""
 
 HELP = ("--help", "-h")
 
@@ -80,7 +80,7 @@ def main() -> None:
     if words[:1] == ["--version"]:
         print(f"roost {VERSION}")
         return
-    from roost.cli.errors import CommandFailed  # with typer, which a version does not need
+    from roost.cli.errors import CommandFailed  # it imports typer, which --version does not need
     from roost.cli.output import plain
 
     words = with_default(words)
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def with_default(words: Sequence[str]) -> list[str]:
-    """Name the default command of a group where the words name none."""
+    """Insert the default command of a group if the words name none."""
     group = COMMANDS.get(words[0]) if words else None
     if not isinstance(group, Group) or not group.default or set(words[1:2]) & {*group.commands, *HELP}:
         return [*words]
@@ -103,7 +103,7 @@ def with_default(words: Sequence[str]) -> list[str]:
 
 
 def command_line(words: Sequence[str]) -> Typer:
-    """The command that the words name, or all commands of a level where they name none."""
+    """Build the command that the words name, or all commands of a level if they name none."""
     import typer
 
     app = typer.Typer(
@@ -115,7 +115,7 @@ def command_line(words: Sequence[str]) -> Typer:
 
     @app.callback()
     def options(version: bool = typer.Option(False, "--version", help="Show the release.")) -> None:
-        """`main` has answered --version before."""
+        """Declare --version for --help; `main` answers it."""
 
     for name in _named(words[:1], COMMANDS):
         entry = COMMANDS[name]

@@ -33,9 +33,9 @@ from roost.cli.transport import ANSWER_S, CONNECT_S, SILENCE_S, UNIX, authoritie
 PATH = "/mcp"
 SESSION = "mcp-session-id"
 MOST_REQUESTS = 64
-"""The most requests at the same time."""
+"""The most requests in progress at the same time."""
 LAST_ANSWERS_S = 1.5
-"""Seconds to wait for each further answer when stdin has ended. Clients kill their servers after two seconds."""
+"""Seconds to wait for each remaining answer after stdin has ended. Clients kill their servers after two seconds."""
 GOODBYE_S = 2.0
 
 Write = Any
@@ -103,7 +103,7 @@ class Proxy:
                 await asyncio.wait([asking])
 
     async def finish(self) -> None:
-        """Wait for the answers to what was asked before stdin ended."""
+        """Wait for the answers to requests that came before stdin ended."""
         answered = True
         while self.requests and answered:
             asking = [*self.requests.values()]
@@ -126,7 +126,7 @@ class Proxy:
             del self.requests[request_id]
 
     def _consumed(self, message: mcp.JSONRPCMessage) -> bool:
-        """Cancel by closing the connection where there is no session in which the host could be told to cancel."""
+        """Cancel a call by closing its connection, if there is no session through which to cancel it."""
         if not isinstance(message, mcp.JSONRPCNotification) or message.method != "notifications/cancelled":
             return False
         if self.session:

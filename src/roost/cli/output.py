@@ -32,7 +32,7 @@ def one_line(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """Say something to the person, on stderr and dimmed, so that it is not taken for output."""
+    """Print a note for the user on stderr, dimmed, so that it is not mistaken for output."""
     text = plain(text)
     styled = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     print(f"\x1b[2m{text}\x1b[0m" if styled else text, file=sys.stderr, flush=True)

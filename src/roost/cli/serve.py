@@ -25,7 +25,7 @@ def serve(paths: Paths, reload: Reload = False, **flags: Any) -> None:
     if reload:
         _serve_and_watch(paths, flags)
         return
-    from roost.cli.host_server import run  # with the whole host, which --help does not need
+    from roost.cli.host_server import run  # it imports the whole host, which --help does not need
 
     run(paths, settings)
 

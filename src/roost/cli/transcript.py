@@ -30,7 +30,7 @@ class Growing:
         self.printed: list[str] = []
         self.length = 0
         self.position = 0
-        """How many of the printed characters the artifact has so far."""
+        """The number of printed characters that the artifact has so far."""
         self.line_start = True
 
     def restart(self) -> None:

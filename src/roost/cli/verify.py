@@ -53,7 +53,7 @@ def verify(
 
     Exit code 0: valid, and made by a trusted key if you named any. 1: not valid. 2: undecidable.
     """
-    from roost.cli.judge import judge  # with cryptography, which --help does not need
+    from roost.cli.judge import judge  # it imports cryptography, which --help does not need
 
     report = judge(url, jwks, trust or [], trust_thumbprint or [])._replace(whole=whole)
     code, conclusion = report.conclusion()

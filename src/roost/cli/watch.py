@@ -54,7 +54,7 @@ def conclude(follow: Follow, screen: Screen) -> NoReturn:
 
 
 def goes_on(follow: Follow) -> str:
-    """What to tell a user who stops following."""
+    """Say what a user who stops following can do next."""
     task = (follow.task_id, "--agent", follow.agent)
     url = follow.client.url
     if follow.status is not None and follow.status.state in TERMINAL:

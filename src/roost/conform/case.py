@@ -1,4 +1,4 @@
-"""What a check works with: one binding of the host, and the calls that all checks share."""
+"""The tools of a check: one binding of the host, and the calls that all checks share."""
 
 from __future__ import annotations
 

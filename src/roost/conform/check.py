@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Body = Callable[["Case"], Awaitable[None]]
 
 MUST, SHOULD, BEYOND = LEVELS = ("MUST", "SHOULD", "BEYOND")
-"""What the specification requires, what it recommends, and what it does not mention although users depend on it."""
+"""The levels: what the specification requires, what it recommends, and what users need although it is silent."""
 ALL: tuple[str, ...] = ("JSONRPC", "HTTP+JSON", "GRPC")
 HTTP = ALL[:2]
 ONCE: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Check(NamedTuple):
     """A section of the specification, or the URI of an extension."""
     body: Body
     needs: tuple[str, ...]
-    """What the card must declare or the user must have given: see needs.py."""
+    """The conditions under which the check runs: see needs.py."""
     bindings: tuple[str, ...]
     level: str
     also: str

@@ -51,7 +51,7 @@ class WatchedStream(httpcore.AsyncNetworkStream):
         return self._stream.get_extra_info(info)
 
 
-class Connection(NamedTuple):
+class PooledConnection(NamedTuple):
     stream: WatchedStream
     http: httpcore.AsyncHTTP11Connection
 
@@ -61,7 +61,7 @@ class Http:
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
-        self._idle: list[Connection] = []
+        self._idle: list[PooledConnection] = []
 
     async def fetch(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, content: bytes | None = None
@@ -92,7 +92,7 @@ class Http:
         while self._idle:
             await self._idle.pop().http.aclose()
 
-    async def _send(self, request: httpcore.Request) -> tuple[Connection, httpcore.Response]:
+    async def _send(self, request: httpcore.Request) -> tuple[PooledConnection, httpcore.Response]:
         reused = await self._take(request.url.origin)
         if reused is not None:
             before = reused.stream.received
@@ -104,7 +104,7 @@ class Http:
         fresh = await self._connect(request.url.origin)
         return fresh, await fresh.http.handle_async_request(request)
 
-    async def _take(self, origin: httpcore.Origin) -> Connection | None:
+    async def _take(self, origin: httpcore.Origin) -> PooledConnection | None:
         """Return an idle connection to this origin, if there is one that the host has not closed."""
         for connection in [*self._idle]:
             if connection.http.has_expired():
@@ -115,13 +115,13 @@ class Http:
                 return connection
         return None
 
-    async def _keep(self, connection: Connection) -> None:
+    async def _keep(self, connection: PooledConnection) -> None:
         if connection.http.is_idle():
             self._idle.append(connection)
         else:
             await connection.http.aclose()
 
-    async def _connect(self, origin: httpcore.Origin) -> Connection:
+    async def _connect(self, origin: httpcore.Origin) -> PooledConnection:
         host = origin.host.decode("ascii")
         stream = await httpcore.AnyIOBackend().connect_tcp(host, origin.port)
         if origin.scheme == b"https":
@@ -131,7 +131,7 @@ class Http:
                 await stream.aclose()
                 raise
         watched = WatchedStream(stream)
-        return Connection(watched, httpcore.AsyncHTTP11Connection(origin, watched, keepalive_expiry=IDLE_S))
+        return PooledConnection(watched, httpcore.AsyncHTTP11Connection(origin, watched, keepalive_expiry=IDLE_S))
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""What a check needs before it can run, and the reason to report if it is missing."""
+"""The conditions under which a check runs, and the reason to report if one is not met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a check ends, and the report about all of them.
+"""The outcomes of checks, and the report about all of them.
 
 A check that returns has passed. One that raises has another outcome:
 
@@ -78,7 +78,7 @@ class ConformReport(Struct, rename="camel"):
     profile: str
     results: list[Result]
     notes: list[str] = []
-    """What was left out of the judgement, and why."""
+    """The parts of the host that were not judged, and why."""
 
     def count(self, outcome: Outcome) -> int:
         return sum(result.outcome is outcome for result in self.results)

@@ -46,7 +46,7 @@ class Receiver:
         self._callers: set[asyncio.Task[None]] = set()
 
     def hold(self) -> None:
-        """From now on answer no delivery."""
+        """Stop answering deliveries."""
         self._answers.clear()
 
     async def until(self, enough: Callable[[list[WebhookDelivery]], bool], seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""What must hold for the events of a stream: their form, their order, and the task that they add up to."""
+"""The rules for the events of a stream: their form, their order, and the task that they add up to."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ class Target:
         self.legacy: list[AgentInterface] = []
         """Interfaces of A2A 0.3."""
         self.notes: list[str] = []
-        """What is left out of the judgement, and why."""
+        """The parts of the host that are not judged, and why."""
         self.left_out: list[tuple[str, str]] = []
-        """The bindings of further interfaces, of which only the first is judged, and the reason to report."""
+        """The bindings that have further interfaces, with the reason to report. Only the first interface is judged."""
         self.memo: dict[str, Any] = {}
-        """What a check has found out and others use."""
+        """Results of checks that other checks reuse."""
         self._credential = credential
         if FLEET in self.extensions():
             raise NotJudged(f"{url} is the card of a fleet, and no agent: give the URL of one of its agents")
@@ -185,7 +185,7 @@ class Target:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no report may show."""
+        """The secrets that no report may show."""
         return self.options.token, self.options.token_b
 
     async def close(self) -> None:

@@ -1,1 +1,1 @@
-"""How the world comes in. A door parses bytes, calls one Engine method and writes bytes."""
+"""The ways into the host. A door parses its protocol, calls the engine, and writes the response in its own form."""

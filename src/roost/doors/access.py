@@ -1,4 +1,4 @@
-"""Who is calling, and whether they may: from a request's credential to a Principal, or a refusal.
+"""Authenticates callers: turns a request's credential into a Principal, or refuses it.
 
 Authorization: Bearer -> Roost's token, or a JWT of the issuer that the operator named
 X-API-Key             -> Roost's token
@@ -20,7 +20,7 @@ from roost.doors.http import Connection, RequestHead
 from roost.engine.hosted import Profile
 from roost.identity.audit import AuditLog
 from roost.identity.jwks import KeysUnavailable
-from roost.identity.jwt import JWTClaims, Verifier
+from roost.identity.jwt import JWTClaims, JWTVerifier
 from roost.identity.limiter import Windows
 from roost.identity.peers import Peer
 from roost.identity.principal import DEFAULT_TENANT, LOCAL, WHOLE_TENANT, Principal
@@ -55,14 +55,14 @@ class AccessRules(NamedTuple):
     unix_scopes: tuple[str, ...]
     whole_tenant: bool
     failures: int
-    """How many refused credentials one address may send in a minute."""
+    """The number of refused credentials that one address may send in a minute."""
     proxies: tuple[Network, ...] = ()
     always_open: bool = False
     """Agents need no credential, even if some have been made."""
 
 
 class Access:
-    def __init__(self, token_cache: TokenCache, rules: AccessRules, audit: AuditLog, jwt: Verifier | None) -> None:
+    def __init__(self, token_cache: TokenCache, rules: AccessRules, audit: AuditLog, jwt: JWTVerifier | None) -> None:
         self.token_cache = token_cache
         self.rules = rules
         self.audit = audit
@@ -175,7 +175,7 @@ class Access:
         await self.token_cache.ensure_fresh()
         return self.token_cache.find(secret).bearer
 
-    async def _verified(self, verifier: Verifier, token: str) -> JWTClaims:
+    async def _verified(self, verifier: JWTVerifier, token: str) -> JWTClaims:
         try:
             return await verifier.verify(token)
         except KeysUnavailable as error:
@@ -204,7 +204,7 @@ class Access:
     def _unauthenticated(self, request: RequestHead, reason: str, schemes: tuple[str, ...]) -> A2AError:
         """Count, log and record the refusal, without the secret."""
         self.refusals[reason] += 1
-        if reason == "missing":  # a client that asks what is needed; nothing was tried
+        if reason == "missing":  # the client has sent no credential: it asks which one is needed
             return Unauthenticated(f"a credential is needed: {_wanted(schemes)}", challenges=_challenges(schemes, ""))
         address = self.address(request)
         network = _network(address)
@@ -214,7 +214,7 @@ class Access:
             return _too_many(wait)
         self.failures.add(network)
         log.warning("a credential from %s was refused: %s", address, reason)
-        said = f"this credential is refused ({reason}); what is taken: {_wanted(schemes)}"
+        said = f"this credential is refused ({reason}); this host accepts {_wanted(schemes)}"
         return Unauthenticated(said, challenges=_challenges(schemes, reason), metadata={"cause": reason})
 
     def _slow_down(self, request: RequestHead) -> None:

@@ -38,7 +38,7 @@ MAX_BODY = 64 * 1024
 PAGE, MOST = 100, 1000
 
 
-class NewToken(Struct, rename="camel"):
+class TokenBody(Struct, rename="camel"):
     """The body of POST /tokens."""
 
     name: str
@@ -53,16 +53,16 @@ class Rotation(Struct, rename="camel"):
     """The body of POST /keys/{agent}:rotate."""
 
     overlap: str = ""
-    """How long the key before stays valid; 7d by default."""
+    """How long the replaced key stays valid; 7d by default."""
 
 
-class Ask(NamedTuple):
+class AdminCall(NamedTuple):
     request: Request
     principal: Principal
     values: dict[str, str]
 
 
-Handler = Callable[[Ask], Awaitable[Response | None]]
+Handler = Callable[[AdminCall], Awaitable[Response | None]]
 
 
 class AdminRoute(NamedTuple):
@@ -74,7 +74,7 @@ class AdminRoute(NamedTuple):
     """The name of the method of AdminDoor that serves it."""
     summary: str
     result: type[Any] | None
-    """What the response holds; None if it is empty or not JSON."""
+    """The type of the response body; None if it is empty or not JSON."""
     body: type[Any] | None = None
     status: str = "200"
     query: dict[str, dict[str, Any]] = {}
@@ -91,7 +91,7 @@ ROUTES: tuple[AdminRoute, ...] = (
         "create_token",
         "Make a token. Only this response shows its secret",
         schemas.TokenMade,
-        NewToken,
+        TokenBody,
         "201",
     ),
     AdminRoute(
@@ -133,7 +133,7 @@ ROUTES: tuple[AdminRoute, ...] = (
     ),
     AdminRoute("POST", "tasks/{id}:cancel", (OPERATE,), "cancel_task", "Cancel any task", schemas.TaskShown),
 )
-"""Below /api/v2/admin/. In a path, `-` stands for the fleet's own key and `@evidence` for the key of evidence."""
+"""The routes below /api/v2/admin/. In a path, `-` means the fleet's own key and `@evidence` the evidence key."""
 
 
 class AdminDoor(Door):
@@ -179,94 +179,94 @@ class AdminDoor(Door):
             raise RouteNotFound(f"There is nothing at {request.method} {request.path[:200]}")
         route, handler = found.endpoint.handler
         principal = await admission.with_scope(request, SURFACE, *route.scopes)
-        response = await handler(Ask(request, principal, found.path))
+        response = await handler(AdminCall(request, principal, found.path))
         if response is not None:  # otherwise the handler has sent it piece by piece
             await respond(request, response)
 
     # Tokens
 
-    async def list_tokens(self, ask: Ask) -> Response:
+    async def list_tokens(self, call: AdminCall) -> Response:
         await self.access.token_cache.refresh()
         return _json(200, {"items": [token_shown(token) for token in self.access.token_cache.tokens()]})
 
-    async def create_token(self, ask: Ask) -> Response:
-        wish = await _body(ask.request, NewToken)
+    async def create_token(self, call: AdminCall) -> Response:
+        body = await _body(call.request, TokenBody)
         try:
-            lifetime = seconds(wish.expires_in) if wish.expires_in else None
+            lifetime = seconds(body.expires_in) if body.expires_in else None
         except ValueError as error:
             raise InvalidParams(str(error), field="expiresIn") from None
-        wanted = TokenRequest(wish.name, wish.scopes, wish.tenants, wish.subject, lifetime)
+        wanted = TokenRequest(body.name, body.scopes, body.tenants, body.subject, lifetime)
         try:
-            made = await self.tokens.create(wanted, ask.principal.name, self.access.address(ask.request))
+            made = await self.tokens.create(wanted, call.principal.name, self.access.address(call.request))
         except BadToken as error:
             raise InvalidParams(str(error), field=error.field) from None
         await self.access.token_cache.refresh()
         return _json(201, {**token_shown(made.token), "token": made.secret})
 
-    async def revoke_token(self, ask: Ask) -> Response:
-        token = await self.tokens.revoke(ask.values["id"], ask.principal.name, self.access.address(ask.request))
+    async def revoke_token(self, call: AdminCall) -> Response:
+        token = await self.tokens.revoke(call.values["id"], call.principal.name, self.access.address(call.request))
         if token is None:
-            raise RouteNotFound(f"There is no token {ask.values['id'][:64]!r}")
+            raise RouteNotFound(f"There is no token {call.values['id'][:64]!r}")
         await self.access.token_cache.refresh()
         return _json(200, token_shown(token))
 
     # Keys
 
-    async def list_keys(self, ask: Ask) -> Response:
+    async def list_keys(self, call: AdminCall) -> Response:
         await self.access.token_cache.refresh()
         return _json(200, {"items": [key_shown(key) for key in self.keyring.all()]})
 
-    async def rotate_key(self, ask: Ask) -> Response:
-        agent = self._agent(ask.values["agent"])
-        wish = await _body(ask.request, Rotation)
+    async def rotate_key(self, call: AdminCall) -> Response:
+        agent = self._agent(call.values["agent"])
+        body = await _body(call.request, Rotation)
         try:
-            overlap = seconds(wish.overlap) if wish.overlap else OVERLAP_S
+            overlap = seconds(body.overlap) if body.overlap else OVERLAP_S
         except ValueError as error:
             raise InvalidParams(str(error), field="overlap") from None
         key = await self.keyring.rotate(agent, overlap * 1000)
-        await self._did(ask, "key.rotate", f"{agent or '-'} {key.kid}")
+        await self._record(call, "key.rotate", f"{agent or '-'} {key.kid}")
         await self.access.token_cache.refresh()
         return _json(200, key_shown(key))
 
-    async def retire_key(self, ask: Ask) -> Response:
-        agent, kid = self._agent(ask.values["agent"]), ask.values["kid"]
+    async def retire_key(self, call: AdminCall) -> Response:
+        agent, kid = self._agent(call.values["agent"]), call.values["kid"]
         try:
             await self.keyring.retire(agent, kid)
         except NoSuchKey as error:
             raise RouteNotFound(str(error)) from None
         except CannotRetire as error:
             raise InvalidParams(str(error), field="kid") from None
-        await self._did(ask, "key.retire", f"{agent or '-'} {kid}")
+        await self._record(call, "key.retire", f"{agent or '-'} {kid}")
         await self.access.token_cache.refresh()
         return Response(204, b"")
 
     # Audit
 
-    async def list_audit(self, ask: Ask) -> Response:
-        query = ask.request.query
+    async def list_audit(self, call: AdminCall) -> Response:
+        query = call.request.query
         before, limit = _number(query, "before", None), _number(query, "limit", PAGE)
         found = await self.audit.read(before, min(limit or PAGE, MOST))
         return _json(200, {"items": [audit_shown(one) for one in found]})
 
     # Evidence
 
-    async def export_evidence(self, ask: Ask) -> None:
-        principal = replace(ask.principal, tenants=None) if ADMIN in ask.principal.scopes else ask.principal
-        tenants = confined(ask.request, principal).tenants
-        await self.exports.serve(ask.request, tenants, lambda target: self._did(ask, "evidence.export", target))
+    async def export_evidence(self, call: AdminCall) -> None:
+        principal = replace(call.principal, tenants=None) if ADMIN in call.principal.scopes else call.principal
+        tenants = confined(call.request, principal).tenants
+        await self.exports.serve(call.request, tenants, lambda target: self._record(call, "evidence.export", target))
 
     # Tasks
 
-    async def get_task(self, ask: Ask) -> Response:
-        return _json(200, task_shown(await self.engine.state_of(ask.values["id"])))
+    async def get_task(self, call: AdminCall) -> Response:
+        return _json(200, task_shown(await self.engine.state_of(call.values["id"])))
 
-    async def cancel_task(self, ask: Ask) -> Response:
-        await self.engine.cancel_any(ask.values["id"])
-        await self._did(ask, "task.cancel", ask.values["id"])
-        return await self.get_task(ask)
+    async def cancel_task(self, call: AdminCall) -> Response:
+        await self.engine.cancel_any(call.values["id"])
+        await self._record(call, "task.cancel", call.values["id"])
+        return await self.get_task(call)
 
-    async def _did(self, ask: Ask, action: str, target: str) -> None:
-        await self.audit.record(ask.principal.name, action, target, address=self.access.address(ask.request))
+    async def _record(self, call: AdminCall, action: str, target: str) -> None:
+        await self.audit.record(call.principal.name, action, target, address=self.access.address(call.request))
 
     def _agent(self, name: str) -> str:
         if name == "-":
@@ -303,7 +303,7 @@ def _number(query: dict[str, str], name: str, default: int | None) -> int | None
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) == 0:
-        raise InvalidParams(f"{name} must be a number from 1 on", field=name)
+        raise InvalidParams(f"{name} must be a whole number of at least 1", field=name)
     return int(text)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 A2A, ADMIN, OBSERVABILITY = "a2a", "admin", "observability"
 """The surfaces: groups of doors that have a rate of their own."""
 IDLE_S = 15.0
-"""A stream that has sent nothing for so long sends a sign of life."""
+"""Seconds without an event after which a stream sends a heartbeat."""
 POLICY_VIOLATION = 1008
 """The WebSocket close code of a connection whose credential has ended."""
 
@@ -49,7 +49,7 @@ def speaks_1_0(head: RequestHead) -> None:
 
 
 def speaks_any(head: RequestHead) -> None:
-    """For protocols that do not carry A2A-Version."""
+    """Accept any version, for protocols that do not carry A2A-Version."""
 
 
 class Admission:
@@ -79,7 +79,7 @@ class Admission:
             self.meter.check_rate(surface, principal.name, "", "")
 
     def count_surface(self, surface: str) -> None:
-        """Count a request of somebody who need not be known."""
+        """Count a request for its surface, at a path that needs no credential."""
         if not self.meter.idle:
             self.meter.check_rate(surface, "", "", "")
 
@@ -175,7 +175,7 @@ class OpenStream:
         return self.follower.live
 
     async def batch(self) -> list[StreamFrame] | None:
-        """Wait for the next events. [] means that it is time for a sign of life, None that the stream is over."""
+        """Wait for the next events. [] means that a heartbeat is due, None that the stream is over."""
         if self.follower is None:
             return None
         self._heartbeat.sent(self.follower)
@@ -198,7 +198,7 @@ class OpenStream:
         if not follower.open:
             return Unauthenticated("the credential that opened this stream has ended", metadata=position)
         return Unavailable(
-            "the host is shutting down; subscribe to the task to go on", metadata=position, retry_after=1
+            "the host is shutting down; subscribe to the task to continue", metadata=position, retry_after=1
         )
 
 
@@ -207,7 +207,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self.streams: dict[Follower, float] = {}
-        """When each stream last sent something, by the monotonic clock."""
+        """The monotonic time at which each stream last sent something."""
         self.timer: asyncio.TimerHandle | None = None
 
     def sent(self, follower: Follower) -> None:

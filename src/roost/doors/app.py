@@ -1,7 +1,7 @@
 """The ASGI application: finds the door that claims a request or a WebSocket connection, and lets it serve it.
 
 Dispatch is written by hand, because A2A's paths (`tasks/{id}:cancel`, an optional `{tenant}` in front) are no ordinary
-ones and this is the hot path: see docs/adr/0003-own-dispatch.md.
+templates and this is the hot path: see docs/adr/0003-own-dispatch.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("roost.doors")
 
 AGENTS = "/agents/"
 GONE = 499
-"""Counted for a client that left before its response began."""
+"""The status that is counted for a client that left before its response began."""
 INTERNAL, TRY_AGAIN_LATER = 1011, 1013
 """WebSocket close codes."""
 

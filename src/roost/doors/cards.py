@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 CARD_PATH = "/.well-known/agent-card.json"
 OLD_CARD_PATHS = ("/.well-known/agent.json", "/.well-known/agent")
-"""Where clients of A2A 0.3 look for a card."""
+"""The path at which clients of A2A 0.3 look for a card."""
 JWKS_PATH = "/.well-known/jwks.json"
 EVIDENCE_KEYS_PATH = "/.well-known/evidence-jwks.json"
 CACHED = 10_000
 FLEET = ""
-"""Stands for the fleet where others name an agent."""
+"""The name of the fleet in place of an agent's."""
 
 
 class CardForm(Enum):
@@ -71,7 +71,7 @@ class Cards:
 
     @property
     def terms(self) -> Terms:
-        """What cards say about the host. gRPC of 0.3 has no tenant: it leads to the only agent, or to the root's."""
+        """Return the host's terms for cards. gRPC of 0.3 has no tenant: it serves the only agent, or the root's."""
         only = next(iter(self.agents), "") if len(self.agents) == 1 else self.root
         return self._terms_of_host._replace(grpc_03=only)
 
@@ -86,7 +86,7 @@ class Cards:
             raise NotCanonical(f"the card of {profile.id!r} cannot be signed: {error}") from None
 
     def forget(self) -> None:
-        """Agents, keys or credentials have changed: build the cards again."""
+        """Build the cards again, because agents, keys or credentials have changed."""
         self.served.clear()
         self.changed = time.time()
 

@@ -1,4 +1,4 @@
-"""What every door is given."""
+"""The parts of a host that every door gets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Context:
         self.heartbeat = Heartbeat()
 
     def base(self, head: RequestHead) -> str:
-        """The host's URL, from the settings or the bound address, never from what the request says."""
+        """Return the host's URL, from the settings or the bound address, never from the request's headers."""
         if self.public_url:
             return self.public_url
         if not isinstance(head, Connection):

@@ -1,16 +1,16 @@
-"""What this process counts about its traffic, for the metrics."""
+"""Counters of this process's traffic, for the metrics. The server and the doors share them."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
 RefusalKind = Literal["head_time", "body_time", "write_time", "head_size", "headers", "malformed", "connections", "tls"]
-"""Why a connection ended before its request was read: its head or body came too slowly, its response was not read, its
-head was too long, it had too many headers, it was not HTTP, there were too many connections, its TLS handshake
-failed."""
+"""The reason why a connection ended before its request was read: its head or body arrived too slowly, its response was
+not read, its head was too long, it had too many headers, it was not HTTP, there were too many connections, or its TLS
+handshake failed."""
 
 REFUSED: dict[RefusalKind, int] = dict.fromkeys(get_args(RefusalKind), 0)
-"""How many connections the servers of this process have refused, by kind."""
+"""The number of connections that the servers of this process have refused, by kind."""
 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 

@@ -48,7 +48,7 @@ def known(error: BaseException, request: RequestHead) -> A2AError:
         return error
     if isinstance(error, asyncio.CancelledError):
         return Unavailable(
-            "The host is shutting down; what it accepted is kept. Ask again when it is back", retry_after=1
+            "The host is shutting down. Accepted messages are kept; try again in a moment", retry_after=1
         )
     if isinstance(error, QuotaExceeded):
         return _over_quota(error)

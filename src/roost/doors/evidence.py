@@ -41,16 +41,16 @@ class Exports:
         self.turn = asyncio.Lock()
 
     async def serve(
-        self, request: Request, tenants: tuple[str, ...] | None, did: Callable[[str], Awaitable[None]]
+        self, request: Request, tenants: tuple[str, ...] | None, record: Callable[[str], Awaitable[None]]
     ) -> None:
-        """Export tasks of these tenants, or with None of all. `did` records it before anything is sent."""
+        """Export tasks of these tenants, or of all for None. `record` is called before anything is sent."""
         selection = _selection(request, tenants)
         if self.turn.locked():
-            raise Unavailable("another bundle is being made: try again", retry_after=5)
+            raise Unavailable("another bundle is being made: try again in a moment", retry_after=5)
         with tempfile.TemporaryFile() as file:
             async with self.turn:
                 await self._make(request, selection, file)
-            await did(selection.describe())
+            await record(selection.describe())
             size = file.tell()
             file.seek(0)
             await _send(request, size, lambda: file.read(PIECE))
@@ -77,19 +77,19 @@ def _selection(request: Request, tenants: tuple[str, ...] | None) -> Selection:
     given = parse_qsl(request.scope.get("query_string", b"").decode(), keep_blank_values=True)
     for name, times in Counter(name for name, _ in given).items():
         if name not in FIELDS:
-            raise InvalidParams(f"there is no {name[:64]!r}: {', '.join(FIELDS)} are known", field=name[:64])
+            raise InvalidParams(f"there is no parameter {name[:64]!r}; there are {', '.join(FIELDS)}", field=name[:64])
         if times > 1:
-            raise InvalidParams(f"{name} is there more than once: several tasks have commas between them", field=name)
+            raise InvalidParams(f"{name} occurs more than once: separate several tasks with commas", field=name)
     tasks = tuple(item for item in query.get("task", "").split(",") if item)
     if bool(tasks) == ("since" in query):
-        raise InvalidParams("say which tasks: `task` with ids, or `since` with a time or a checkpoint", field="task")
+        raise InvalidParams("name the tasks: `task` with ids, or `since` with a time or a checkpoint", field="task")
     if tasks and "agent" in query:
-        raise InvalidParams("agent goes with `since`, and not with tasks that are named", field="agent")
+        raise InvalidParams("agent can be used with `since`, but not with ids of tasks", field="agent")
     if len(tasks) > MOST_TASKS:
         raise InvalidParams(f"at most {MOST_TASKS} tasks can be named", field="task")
     redact = query.get("redact", "false")
     if redact not in ("", "true", "false", "1", "0"):
-        raise InvalidParams("redact is true or false", field="redact")
+        raise InvalidParams("redact must be true or false", field="redact")
     chosen = Selection(tasks, agent=query.get("agent", ""), redact=redact in ("", "true", "1"), tenants=tenants)
     if tasks:
         return chosen

@@ -17,7 +17,7 @@ from roost.doors.context import Context
 from roost.doors.counters import RequestCounts
 from roost.doors.errors import known
 from roost.doors.grpc_batching import BatchedStarts
-from roost.doors.grpc_calls import Calls, received
+from roost.doors.grpc_calls import GrpcCalls, received
 from roost.doors.grpc_errors import CLIENT_GONE, Metadata, Servicer, abort
 from roost.doors.guard import Guard
 from roost.doors.http import RequestHead
@@ -44,7 +44,7 @@ class GrpcDoor:
     names_agent = "tenant"
     """The field or metadata key that names the agent."""
 
-    def __init__(self, context: Context, guard: Guard, counts: RequestCounts, root: str, calls: Calls) -> None:
+    def __init__(self, context: Context, guard: Guard, counts: RequestCounts, root: str, calls: GrpcCalls) -> None:
         self.context = context
         self.guard = guard
         self.counts = counts
@@ -58,9 +58,9 @@ class GrpcDoor:
         return full_name
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Handlers that take and give bytes, so that a message which cannot be parsed is refused in our form.
+        """Return handlers of bytes, so that a message that cannot be parsed is refused in our form.
 
-        To the library all of them take streams: so a method begins before the request's message has arrived.
+        All of them are declared as streaming, so that a method begins before the request's message has arrived.
         """
         made: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in self.service.methods:
@@ -71,7 +71,7 @@ class GrpcDoor:
                 made[method.name] = grpc.stream_unary_rpc_method_handler(self._unary(method.name, operation, kind))
         return grpc.method_handlers_generic_handler(self.name, made)
 
-    # What differs between the versions
+    # The part that differs between the versions
 
     def operation(self, method: str) -> Operation:
         return BY_NAME[method]
@@ -83,7 +83,7 @@ class GrpcDoor:
         speaks_1_0(head)
 
     async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
-        """Carry out a unary operation: the response's bytes, and whether the message had been received before."""
+        """Carry out a unary operation. Return the response's bytes, and whether the message was a repeated one."""
         request = self._request(call, operation, params)
         if operation.name == "SendMessage":
             result = await self.starts.begin(unary(operation), call, request)
@@ -109,7 +109,7 @@ class GrpcDoor:
     async def refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
 
-    # What does not
+    # The part that all versions share
 
     def _unary(self, method: str, operation: Operation, kind: type[Message]) -> Any:
         route = f"/{self.name}/{method}"
@@ -181,7 +181,7 @@ class GrpcDoor:
         return serve
 
     async def _caller(self, head: RequestHead) -> Principal:
-        """Only the message of a caller who is known is read, and only such a caller is given a place."""
+        """Admit a call. Only an authenticated caller's message is read, and only such a call counts."""
         if self.context.access.open:
             self.guard.check_near(head)
         principal = await self.context.admission.caller(head, A2A)
@@ -216,7 +216,7 @@ def _sent(kind: type[Message], result: SendResult) -> bytes:
 
 
 _responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyDictionary()
-"""The last responses of each task: a thousand readers at the same position are given the same ones."""
+"""The last responses of each task, so that many readers at the same position get the same ones."""
 
 
 def _shared_responses(live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
@@ -252,7 +252,7 @@ def _certified(pem: bytes) -> Peer | None:
 
 
 def _metadata(head: RequestHead, position: int | None, *, replayed: bool) -> Metadata:
-    """What HTTP puts into headers."""
+    """Return the metadata that HTTP would send as headers."""
     found: Metadata = []
     if position is not None:
         found.append(("last-event-id", str(position)))

@@ -1,7 +1,7 @@
 """Lets messages that arrive close together begin together.
 
-gRPC's library gives the event loop one call at a time. HTTP's calls come many in one turn of the loop, share its
-wake-ups and commit in one group; so do these. What that saves is in docs/adr/0015-grpc.md.
+gRPC's library passes the event loop one call at a time. HTTP requests arrive many in one turn of the loop, share its
+wake-ups and commit in one group, and so do these: docs/adr/0015-grpc.md says what that saves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from roost.engine.responses import SendResult
 
 WINDOW_S = 0.005
 FEW = 4
-"""Fewer calls than these gain nothing by waiting for each other."""
+"""The number of calls below which waiting for each other gains nothing."""
 
 
 class BatchedStarts:
@@ -26,7 +26,7 @@ class BatchedStarts:
         self.waiting: list[asyncio.Future[None]] = []
         self.under_way = 0
         self.peak = 0
-        """The most calls under way at the same time in this window."""
+        """The most calls in progress at the same time in this window."""
         self.last_peak = 0
 
     async def begin(self, operation: Unary, call: Call, request: Any) -> SendResult | bytes:

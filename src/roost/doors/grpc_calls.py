@@ -19,7 +19,7 @@ from roost.protocol.errors import A2AError, InvalidRequest, RoostError, TooManyR
 FREE = "/grpc."
 """The prefix of the methods that need no credential: health and reflection."""
 FREE_STREAMS = 100
-"""How many streams of those methods may be open. They do not count as calls of A2A."""
+"""The most open streams of those methods. They do not count as calls of A2A."""
 LOOK_S = 1.0
 """Seconds between two checks whether clients read."""
 
@@ -37,14 +37,14 @@ async def received(context: Servicer, head_s: float) -> Any:
             found = await context.read()
     except TimeoutError:
         REFUSED["body_time"] += 1
-        raise TooSlow(f"The request's message did not come within {head_s:g} s") from None
+        raise TooSlow(f"The request's message did not arrive within {head_s:g} s") from None
     if found is grpc.aio.EOF:
         raise InvalidRequest("The request has no message")
     return found
 
 
 class GrpcReader:
-    """The client of a stream. `since` is when a write began to wait for it, None while none waits."""
+    """The client of a stream. `since` is the time when a write began to wait for it; None while none waits."""
 
     __slots__ = ("limit", "principal", "since")
 
@@ -60,8 +60,8 @@ class GrpcReader:
         self.since = None
 
 
-class Calls:
-    """The calls of A2A in progress by callers who are known: at most `most`."""
+class GrpcCalls:
+    """The calls of A2A in progress by authenticated callers: at most `most`."""
 
     def __init__(self, most: int, head_s: float, write_s: float, token_cache: TokenCache) -> None:
         self.most = most
@@ -73,9 +73,9 @@ class Calls:
         self.timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Count the running asyncio task as a call until its response has left."""
+        """Count the running asyncio task as a call until its response has been sent."""
         if len(self.places) >= self.most:
-            raise TooManyRequests(f"There are {self.most} calls under way, and there may be no more", retry_after=1)
+            raise TooManyRequests(f"The host has reached its limit of {self.most} calls; try again", retry_after=1)
         task = asyncio.current_task()
         assert task is not None
         self.places.add(task)
@@ -85,7 +85,7 @@ class Calls:
     async def reading(self, principal: Principal) -> AsyncGenerator[GrpcReader]:
         """End the block when the client has read nothing for `write_s`, or does not read and its credential has ended.
 
-        gRPC's library cannot end such a call; but it holds no place and follows no task any more.
+        gRPC's library cannot end such a call, but it no longer counts and no longer follows a task.
         """
         limit = asyncio.timeout(None)
         reader = GrpcReader(principal, limit)
@@ -107,7 +107,7 @@ class Calls:
         if not self.token_cache.holds(principal):
             return Unauthenticated("the credential that opened this stream has ended")
         REFUSED["write_time"] += 1
-        return TooSlow(f"Nothing of this stream was read for {self.write_s:g} s")
+        return TooSlow(f"The client has read nothing of this stream for {self.write_s:g} s")
 
     def _look_later(self) -> None:
         self.timer = asyncio.get_running_loop().call_later(min(LOOK_S, self.write_s), self._look)
@@ -122,8 +122,8 @@ class Calls:
             self._look_later()
 
 
-class Strangers(grpc.aio.ServerInterceptor):
-    """Limits callers of health and reflection."""
+class FreeMethodLimits(grpc.aio.ServerInterceptor):
+    """Limits calls of health and reflection, which need no credential."""
 
     def __init__(self, head_s: float) -> None:
         self.head_s = head_s
@@ -161,5 +161,5 @@ class Strangers(grpc.aio.ServerInterceptor):
 
 
 async def _refuse(_: Any, context: Servicer) -> None:
-    error = TooManyRequests(f"There are {FREE_STREAMS} such streams, and there may be no more", retry_after=1)
+    error = TooManyRequests(f"The host has reached its limit of {FREE_STREAMS} such streams; try again", retry_after=1)
     await abort(context, error, error.message)

@@ -16,7 +16,7 @@ Servicer = grpc.aio.ServicerContext[Any, Any]
 Metadata = list[tuple[str, str | bytes]]
 
 CLIENT_GONE = grpc.aio.InternalError
-"""What the library raises when it cannot write any more."""
+"""The errors that the library raises when it cannot write any more."""
 CODES = {code.name: code for code in grpc.StatusCode}
 DETAILS = "grpc-status-details-bin"
 LONGEST = 1000

@@ -1,4 +1,4 @@
-"""grpc.health.v1: what /readyz reports, over gRPC."""
+"""The service grpc.health.v1, which reports over gRPC what /readyz does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpc_health.v1.health_pb2_grpc import HealthServicer
 Ready = Callable[[], Awaitable[bool]]
 
 LOOK_S = 1.0
-"""Seconds between two checks while somebody watches."""
+"""Seconds between two checks while a client watches."""
 
 
 class HealthService(HealthServicer):
@@ -28,7 +28,7 @@ class HealthService(HealthServicer):
         self.status: int = HealthCheckResponse.SERVING
         self.stopping = False
         self.changed = asyncio.Event()
-        """Replaced at each change."""
+        """An event that is set, and replaced, at each change."""
         self.watchers = 0
         self.looking: asyncio.Task[None] | None = None
 
@@ -58,7 +58,7 @@ class HealthService(HealthServicer):
                 self.looking = None
 
     def stop(self) -> None:
-        """Report from now on that nothing serves."""
+        """Report NOT_SERVING from now on."""
         self.stopping = True
         self._say(HealthCheckResponse.NOT_SERVING)
 

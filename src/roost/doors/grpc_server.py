@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from roost.doors.grpc_calls import Calls, Strangers
+from roost.doors.grpc_calls import FreeMethodLimits, GrpcCalls
 from roost.doors.grpc_errors import CLIENT_GONE
 from roost.doors.grpc_health import HealthService, Ready
 from roost.identity.token_cache import TokenCache
@@ -21,7 +21,7 @@ log = logging.getLogger("roost.doors")
 library_log = logging.getLogger("grpc._cython.cygrpc")
 
 PING_MS, PONG_MS = 30_000, 20_000
-"""Milliseconds until a silent client is pinged, and until it must have answered; then its calls end."""
+"""Milliseconds until a silent client is pinged, and until it must have answered. Otherwise its calls end."""
 PING_EVERY_MS = 10_000
 """Clients that ping more often are disconnected."""
 IDLE_MS = 300_000
@@ -73,7 +73,7 @@ class Certificates:
                 return None
             made = self._load()
         except OSError as error:
-            log.error("the TLS files cannot be read, the ones before stay: %s", error)
+            log.error("the TLS files have changed and cannot be used; the previous ones stay in use: %s", error)
             return None
         self.stamps = stamps
         return made
@@ -87,7 +87,7 @@ class Certificates:
 
 
 class GrpcServer:
-    """With `shared`, other processes of this host listen on the same port."""
+    """Serves gRPC on one port. With `shared`, other processes of this host listen on the same port."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class GrpcServer:
     ) -> None:
         library_log.addFilter(_is_news)
         self.loop = asyncio.get_running_loop()
-        self.calls = Calls(limits.max_connections, limits.head_s, limits.write_s, token_cache)
-        self.server = grpc.aio.server(interceptors=[Strangers(limits.head_s)], options=_options(limits, shared))
+        self.calls = GrpcCalls(limits.max_connections, limits.head_s, limits.write_s, token_cache)
+        self.server = grpc.aio.server(interceptors=[FreeMethodLimits(limits.head_s)], options=_options(limits, shared))
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if certificates is None:
@@ -111,8 +111,8 @@ class GrpcServer:
                 self.port = self.server.add_secure_port(place, certificates.credentials())
         except RuntimeError as error:
             raise CannotListen(
-                f"cannot listen on {place} for gRPC: another server does, or it is no address of this machine. Choose"
-                " another with --grpc, port 0 for any"
+                f"cannot listen on {place} for gRPC: another server uses it, or it is not an address of this machine."
+                " Choose another with --grpc, port 0 for any"
             ) from error
         self.place = f"{place.rpartition(':')[0]}:{self.port}"
         self.health: HealthService | None = None

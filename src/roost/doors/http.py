@@ -17,7 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 REPLAYED = (b"idempotent-replayed", b"true")
-"""Says that the message was received before and that this is the response it had then."""
+"""The header of a response to a repeated message, which is the same as the first one."""
 MAX_QUERY = 16 * 1024
 MAX_REASON = 123
 """Bytes of the reason in a WebSocket close frame (RFC 6455)."""
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class Connection(RequestHead):
-    """What HTTP requests and WebSocket connections have in common."""
+    """The common part of HTTP requests and WebSocket connections."""
 
     __slots__ = ("path", "place", "receive", "response_headers", "scope", "send", "status")
 
@@ -83,7 +83,7 @@ class Connection(RequestHead):
         self.path = path
         self.place = place
         self.response_headers: Headers = list(common)
-        """Headers that every response to this request carries, whichever it is."""
+        """Headers that every response to this request carries, errors included."""
         self.status = 0
         """The status of the response. Once it is set, no error can be sent any more."""
 

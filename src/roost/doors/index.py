@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from html import escape
 
 from roost.doors import openapi
 from roost.doors import openapi_schemas as schemas
-from roost.doors.catalog import CATALOG_PATH, MEDIA_TYPE, catalog
+from roost.doors.cards import CARD_PATH
 from roost.doors.context import Context
 from roost.doors.door import KNOWN, Door, Route, require_method
 from roost.doors.errors import rest_error, rpc_error
@@ -19,6 +20,11 @@ from roost.engine.hosted import Profile
 from roost.fleet import cards
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError
+
+CATALOG_PATH = "/.well-known/ai-catalog.json"
+CATALOG_TYPE = "application/ai-catalog+json"
+CATALOG_VERSION = "1.0"
+CARD_TYPE = "application/a2a-agent-card+json"
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -87,6 +93,31 @@ def index_page(profiles: list[Profile], base: str) -> bytes:
     return _PAGE.format(base=escape(base), count=count, agents=agents).encode()
 
 
+def catalog(request: Request, profiles: list[Profile], base: str) -> Response:
+    """List the agents that the caller may use, as an AI Catalog: see docs/adr/0017-ai-catalog.md."""
+    entries = [
+        {
+            "identifier": f"{base}/agents/{profile.id}",
+            "type": CARD_TYPE,
+            "url": f"{base}/agents/{profile.id}{CARD_PATH}",
+            "displayName": profile.name,
+            "description": profile.description,
+        }
+        for profile in profiles
+    ]
+    body = encode({"specVersion": CATALOG_VERSION, "host": {"displayName": "Roost fleet"}, "entries": entries})
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers: Headers = [
+        (b"etag", etag.encode()),
+        (b"cache-control", b"private, no-cache"),  # each caller has its own
+        (b"vary", b"authorization, x-api-key"),
+    ]
+    known = [tag.strip().removeprefix("W/") for tag in request.header(b"if-none-match").split(",")]
+    if etag in known or known == ["*"]:
+        return Response(304, b"", headers=headers)
+    return Response(200, body, CATALOG_TYPE.encode(), headers)
+
+
 class HostDoor(Door):
     """Serves what belongs to the host as a whole. `doors` are the others, which the OpenAPI document describes too."""
 
@@ -132,7 +163,7 @@ class HostDoor(Door):
                 CATALOG_PATH,
                 "The agents that the caller may use, as an AI Catalog",
                 KNOWN,
-                page("GetCatalog", {MEDIA_TYPE: schemas.Catalog}, "304"),
+                page("GetCatalog", {CATALOG_TYPE: schemas.Catalog}, "304"),
             ),
         ]
 
@@ -149,7 +180,7 @@ class HostDoor(Door):
         await respond(request, await self.pages[request.path](request))
 
     async def _callable(self, request: Request) -> list[Profile]:
-        """The agents that this caller may call."""
+        """Return the agents that this caller may call."""
         access = self.context.access
         principal = await access.caller(request)
         return [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]

@@ -162,7 +162,7 @@ def envelope_of(body: bytes) -> Envelope:
 
 
 def _readable_id(body: bytes) -> Raw:
-    """The id of a request that is refused for something else, or null where there is none that can be repeated."""
+    """Return the id of a request that is refused for another reason, or null if it has none that can be repeated."""
     try:
         found = decoder(_OnlyId)(body).id
         if isinstance(found, Raw):

@@ -1,11 +1,11 @@
 """/mcp: the agents as tools of the Model Context Protocol, on its official SDK.
 
-POST /mcp -> MCPDoor           who calls, and whether what came is JSON
-          -> mcp_sessions      the SDK: sessions of the versions that have them, streams, versions
-          -> mcp_tools         which tools there are, and what a call of one does
-          -> mcp_call          one agent at work for one client
+POST /mcp -> MCPDoor           authenticates the caller and parses the JSON
+          -> mcp_sessions      the SDK: sessions (in versions of MCP that have them), streams, versions
+          -> mcp_tools         the tools, and what a call of each does
+          -> mcp_call          one call of an agent, for one client
 
-The SDK takes a second to load, so it is loaded with the first request, beside the loop.
+The SDK takes a second to load, so it is loaded with the first request, in a thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ METHODS = ("POST", "DELETE")
 
 
 class MCPDoor(Door):
-    """`sessions_here`: whoever opens a session comes back to this process; otherwise none is opened."""
+    """Serves /mcp. Sessions are opened only with `sessions_here`: their clients come back to this process."""
 
     def __init__(self, context: Context, version: str, *, sessions_here: bool) -> None:
         self.context = context
@@ -56,7 +56,7 @@ class MCPDoor(Door):
         return request.path == PATH or request.path == PATH + "/"
 
     def error(self, request: Connection, error: A2AError) -> Response:
-        """What never reached a tool. Unlike A2A's binding, MCP answers it with an HTTP error, too."""
+        """Write an error of a request that reached no tool. Unlike A2A's binding, MCP also gives it an HTTP status."""
         return rpc_error(error, NO_ID)._replace(status=error.http)
 
     async def serve(self, request: Request) -> None:
@@ -68,7 +68,7 @@ class MCPDoor(Door):
         if request.method not in METHODS:
             raise MethodNotAllowed(
                 f"{request.method} is not allowed on this path: use POST, or DELETE to end a session. This host sends"
-                " nothing that was not asked for",
+                " no messages of its own accord",
                 metadata={"allow": ", ".join(METHODS)},
             )
         if request.method == "DELETE":
@@ -82,7 +82,7 @@ class MCPDoor(Door):
         await (await self._opened()).serve(request, principal, body, message)
 
     def drain(self) -> None:
-        """Let calls end with what they know. Sessions end after them."""
+        """Let calls in progress return what they have so far. Sessions end after them."""
         self.closing = True
         if self.opening is not None and self.opening.done() and not self.opening.exception():
             self.opening.result().drain()
@@ -97,7 +97,7 @@ class MCPDoor(Door):
 
     async def _opened(self) -> Sessions:
         if self.closing:
-            raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
+            raise Unavailable("the host is shutting down; connect again to continue", retry_after=1)
         if self.opening is None:
             self.opening = asyncio.get_running_loop().create_task(self._open(), name="mcp")
         return await asyncio.shield(self.opening)

@@ -1,4 +1,4 @@
-"""What the tools of /mcp are given: the schemas that clients see, and the structs that we read."""
+"""The arguments of the tools of /mcp: the schemas that clients see, and the structs that we decode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ListArguments(Wire):
         if not self.state:
             return TaskState.UNSPECIFIED
         if self.state not in STATES:
-            raise InvalidParams(f"state: {self.state[:80]!r} is none of {', '.join(STATES)}", field="state")
+            raise InvalidParams(f"state: {self.state[:80]!r} is not one of {', '.join(STATES)}", field="state")
         return STATES[self.state]
 
 
@@ -52,7 +52,7 @@ STATES = {word(state): state for state in TaskState if state is not TaskState.UN
 
 
 def arguments(kind: type[T], given: dict[str, Any] | None) -> T:
-    """Raises InvalidParams, which names the argument, for one that is wrong, missing or not known."""
+    """Decode the arguments. Raise InvalidParams, which names the argument, if one is wrong, missing or unknown."""
     known = {name for field in msgspec.structs.fields(kind) for name in (field.name, field.encode_name)}
     for name in given or {}:
         if name not in known:
@@ -71,22 +71,22 @@ def _text(description: str, **more: Any) -> dict[str, Any]:
 
 INPUT = _schema(
     ["text"],
-    text=_text("What to tell the agent, or the answer to what it asks.", minLength=1),
-    data={"description": "Any JSON that goes with the text, for agents that take it."},
-    contextId=_text("Go on with a conversation: the contextId of an earlier result."),
+    text=_text("The message for the agent, or the answer to its question.", minLength=1),
+    data={"description": "Any JSON to send with the text, for agents that accept it."},
+    contextId=_text("Continue a conversation: the contextId of an earlier result."),
     taskId=_text("Answer a task that waits for input: the taskId of its result."),
     wait={
         "type": "boolean",
         "default": True,
-        "description": "false: return at once, while the task goes on; get_task tells how it goes.",
+        "description": "false: return at once, while the task continues; get_task shows its progress.",
     },
 )
 OF_TASK = _schema(["taskId"], taskId=_text("The id of the task.", minLength=1))
 LISTING = _schema(
     [],
     agent=_text("Only the tasks of this agent."),
-    contextId=_text("Only those of one conversation."),
-    state=_text("Only those in this state.", enum=list(STATES)),
+    contextId=_text("Only the tasks of this conversation."),
+    state=_text("Only the tasks in this state.", enum=list(STATES)),
     limit={"type": "integer", "minimum": 1, "maximum": 100, "default": PAGE_SIZE},
-    pageToken=_text("Go on where the list of one agent ended: its nextPageToken."),
+    pageToken=_text("Continue the list of one agent: its nextPageToken."),
 )

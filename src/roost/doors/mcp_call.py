@@ -1,4 +1,4 @@
-"""One agent at work for one client of /mcp: its message, its progress, its questions, its result."""
+"""One call of an agent by a client of /mcp: its message, its progress, its questions, its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Outcome = mcp.CallToolResult | mcp.InputRequiredResult
 PAUSED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 PROGRESS_CHARS = 500
 ANSWERS = uuid.UUID("7f0d52b2-6a0f-4f0b-9b59-0f4f1a2c9e6d")
-"""The namespace of the ids of answers: an answer that a client of 2026-07-28 sends again has the same id."""
+"""The UUID namespace of answers: an answer that a client of MCP 2026-07-28 sends again has the same id."""
 
 
 class AgentCall:
@@ -66,7 +66,7 @@ class AgentCall:
         """The client has cancelled the call."""
         self.task_id = ""
         self.beginning: asyncio.Task[TaskStream] | None = None
-        """A message that is being accepted; nobody follows its task yet."""
+        """A message that is being accepted, whose task is not followed yet."""
 
     async def run(self, given: AgentArguments, params: mcp.CallToolRequestParams) -> Outcome:
         if params.request_state is not None:
@@ -81,7 +81,7 @@ class AgentCall:
         return await self._work(message)
 
     async def leave(self, *, cancel: bool) -> None:
-        """The client left or cancelled: hold nothing any more, and cancel the task if it wants that."""
+        """Clean up when the client has left or cancelled, and cancel the task if the client asked for that."""
         try:
             if self.beginning is not None:
                 async with self.call.stream(self.beginning) as stream:
@@ -89,13 +89,13 @@ class AgentCall:
             if cancel and self.task_id:
                 await self.engine.cancel(self.principal, self.agent, CancelTaskRequest(id=self.task_id))
         except A2AError as error:
-            log.debug("a call of %s that its client gave up: %s", self.agent, error)
+            log.debug("cleaning up an abandoned call of %s failed: %s", self.agent, error)
         except Exception:
-            log.exception("a call of %s that its client gave up", self.agent)
+            log.exception("cleaning up an abandoned call of %s failed", self.agent)
 
     def check_credential(self) -> None:
         if not self.context.access.token_cache.holds(self.principal):
-            raise Unauthenticated("the credential of this call does not hold any more")
+            raise Unauthenticated("the credential of this call is no longer valid")
 
     # The work
 
@@ -108,7 +108,7 @@ class AgentCall:
         return results.of_task(self.agent, decoder(Task)(answer.task or b""))
 
     async def _work(self, message: Message) -> Outcome:
-        """Work until the agent is done, or waits for something that this client cannot give."""
+        """Run until the agent is done, or waits for something that this client cannot give."""
         reply = await self._turn(message)
         if reply is not None:
             return results.of_message(self.agent, reply)
@@ -133,7 +133,7 @@ class AgentCall:
             return None
 
     async def _begin(self, message: Message) -> TaskStream:
-        """Send a message. It is accepted even if the client gives up meanwhile: it may be on record already."""
+        """Send a message. It is accepted even if the client gives up in the meantime: it may be stored already."""
         self.check_credential()
         request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(history_length=0))
         sending = self.engine.stream(self.principal, self.agent, request, self.call.head.extensions)
@@ -148,7 +148,7 @@ class AgentCall:
             self.task_id = decoder(Task)(opening.task).id
 
     async def _follow(self, stream: OpenStream) -> None:
-        """Follow the task until it is over or waits."""
+        """Follow the task until it ends or pauses."""
         while (frames := await stream.batch()) is not None:
             if self.reports and frames:
                 self.check_credential()
@@ -172,7 +172,7 @@ class AgentCall:
         return self.engine.accepting and (self.is_modern or self.asked.session.can_send_request)
 
     async def _ask(self, task: Task) -> str | None:
-        """Ask the user. None if there is no answer, or if the question is not open any more."""
+        """Ask the user. None if there is no answer, or if the question is no longer open."""
         loop = asyncio.get_running_loop()
         asking, moving = loop.create_task(self._elicit(task)), loop.create_task(self._moved(task))
         try:
@@ -185,12 +185,12 @@ class AgentCall:
     async def _elicit(self, task: Task) -> str | None:
         try:
             result = await self.asked.session.elicit_form(results.asks(task), FORM, self.asked.request_id)
-        except (MCPError, ValidationError):  # it cannot after all
+        except (MCPError, ValidationError):  # the client cannot ask, although it declared that it can
             return None
         return _said(result)
 
     async def _moved(self, task: Task) -> None:
-        """Wait until somebody else has answered or cancelled, the caller's credential ends, or the host stops."""
+        """Wait until another client has answered or cancelled, the caller's credential ends, or the host stops."""
         try:
             async with self.call.stream(self._subscribe()) as stream:
                 if decoder(Task)(stream.opening.task or b"").status == task.status:
@@ -200,7 +200,7 @@ class AgentCall:
             return
 
     async def _rejoin(self, task: Task) -> bool:
-        """Follow a task again that has moved on. False if it is over or still waits where it did."""
+        """Follow the task again if it has continued. False if it has ended, or still waits for the same answer."""
         try:
             async with self.call.stream(self._subscribe()) as stream:
                 now = decoder(Task)(stream.opening.task or b"")
@@ -234,7 +234,7 @@ class AgentCall:
         self.task_id, _, question = state.partition(" ")
         answer = (params.input_responses or {}).get(ANSWER)
         if not question or not isinstance(answer, mcp.ElicitResult):
-            raise InvalidParams("requestState: it is none that this host gave, or its answer is missing")
+            raise InvalidParams("requestState: this host did not issue it, or its answer is missing")
         said = _said(answer)
         if said is None:
             return None
@@ -242,7 +242,7 @@ class AgentCall:
 
 
 def _state(task: Task) -> str:
-    """Name the question. This is no secret and needs no trust: the task is looked up as the caller's own."""
+    """Identify the question. The value need not be secret or trusted: the task is looked up as the caller's own."""
     return f"{task.id} {task.status.message.message_id if task.status.message else '-'}"
 
 

@@ -1,4 +1,4 @@
-"""What the tools of /mcp answer: tasks and messages as content for models and as data for programs."""
+"""The results of the tools of /mcp: tasks and messages, as content for models and as data for programs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from roost.protocol.states import TERMINAL
 from roost.protocol.types import Message, Part, Task, TaskState
 
 ANSWER = "answer"
-"""The one field of what a user is asked, and the one request of a result that asks."""
+"""The only field of a form for the user, and the only request in a result that asks a question."""
 
 TASK: dict[str, Any] = {
     "type": "object",
     "properties": {
         "agent": {"type": "string"},
-        "taskId": {"type": "string", "description": "Missing where the agent answered without a task"},
+        "taskId": {"type": "string", "description": "Missing if the agent answered without a task"},
         "contextId": {"type": "string"},
         "state": {"type": "string", "enum": [*STATES, "answered"]},
         "message": {"type": "string", "description": "What the agent says or asks with this state"},
-        "artifacts": {"type": "array", "items": {"type": "object"}, "description": "As A2A has them"},
+        "artifacts": {"type": "array", "items": {"type": "object"}, "description": "In A2A's form"},
     },
     "required": ["agent", "contextId", "state", "artifacts"],
 }
@@ -56,7 +56,7 @@ TASKS: dict[str, Any] = {
 
 
 def of_task(agent: str, task: Task, *, read: bool = False) -> mcp.CallToolResult:
-    """The task as it is. `read`: to read it was all that was asked for, so its failure is none of the call."""
+    """Describe a task. With `read` the call only reads it, so a failed task is not a failed call."""
     state = task.status.state
     said = _text(task.status.message)
     content = [block for artifact in task.artifacts for block in _content(artifact.parts, task.id)]
@@ -80,7 +80,7 @@ def of_task(agent: str, task: Task, *, read: bool = False) -> mcp.CallToolResult
 
 
 def of_message(agent: str, message: Message) -> mcp.CallToolResult:
-    """An answer without a task."""
+    """Describe an answer without a task."""
     return mcp.CallToolResult(
         content=list(_content(message.parts, message.message_id)),
         structured_content={
@@ -111,13 +111,13 @@ def of_tasks(found: list[tuple[str, Task]], next_page: str) -> mcp.CallToolResul
 
 def failed(error: A2AError, task_id: str = "") -> mcp.CallToolResult:
     retry = f" Try again in {error.retry_after} s." if error.retry_after is not None else ""
-    goes_on = f" The task {task_id} is on record: get_task tells how it stands." if task_id else ""
+    goes_on = f" The task {task_id} exists: get_task shows its state." if task_id else ""
     said = f"{error.message} ({error.reason}).{retry}{goes_on}"
     return mcp.CallToolResult(content=[mcp.TextContent(text=said)], is_error=True)
 
 
 def question(task: Task, state: str) -> mcp.InputRequiredResult:
-    """As clients of 2026-07-28 are asked: they come back with the answer, and with `state`."""
+    """Ask a client of MCP 2026-07-28, which calls again with the answer and `state`."""
     form = mcp.ElicitRequestFormParams(message=asks(task), requested_schema=FORM)
     return mcp.InputRequiredResult(input_requests={ANSWER: mcp.ElicitRequest(params=form)}, request_state=state)
 
@@ -141,9 +141,9 @@ def _what_next(agent: str, task: Task, *, anything: bool) -> str:
             " answer as text."
         )
     if state is TaskState.AUTH_REQUIRED:
-        return f"The agent waits for an authorization. When it has been given, get_task {task.id} tells how it goes on."
+        return f"The agent waits for an authorization. When it has been given, get_task {task.id} shows the progress."
     if state not in TERMINAL:
-        return f"The task is {word(state)}. It goes on: get_task {task.id} tells how, cancel_task ends it."
+        return f"The task is {word(state)}. It continues: get_task {task.id} shows its progress, cancel_task ends it."
     return "" if anything else f"The task is {word(state)}."
 
 
@@ -160,7 +160,7 @@ def _pieces(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def _content(parts: Iterable[Part], owner: str) -> Iterator[mcp.ContentBlock]:
-    """Text that was streamed in pieces is one text."""
+    """Join text that was streamed in pieces."""
     text = ""
     for index, part in enumerate(parts):
         if isinstance(part.text, str):

@@ -1,4 +1,4 @@
-"""The SDK's side of /mcp: its server, its sessions, and the way of a request into them and of an answer out."""
+"""The SDK's side of /mcp: its server, its sessions, and the path of requests and responses through them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from roost.protocol.errors import InvalidRequest, TooManyRequests
 
 MAX_SESSIONS = 1000
 OWN_SESSIONS = 250
-"""Of one principal: it must not take them all."""
+"""The most sessions of one principal, so that it cannot take them all."""
 IDLE_S = 30 * 60.0
-LAST_WORDS_S = 1.0
-"""For calls to answer with when the host is told to stop."""
+LAST_RESULTS_S = 1.0
+"""Seconds that calls have to return their results when the host stops."""
 OPENING, CANCELLED = "initialize", "notifications/cancelled"
 INSTRUCTIONS = (
-    "Each agent of this host is a tool: give it a text. What it does is a task with an id, which goes on by itself:"
-    " get_task reads it, list_tasks lists yours, cancel_task ends one. When an agent asks something, call its tool"
-    " again with the taskId and the answer as text; with the contextId of an earlier result a new task goes on with"
-    " the same conversation."
+    "Each agent of this host is a tool that takes a text. A call starts a task with an id, which continues by itself:"
+    " get_task reads it, list_tasks lists your tasks, cancel_task ends one. If an agent asks a question, call its tool"
+    " again with the taskId and the answer as text. To continue a conversation with a new task, pass the contextId of"
+    " an earlier result."
 )
 
-logging.getLogger("mcp").setLevel(logging.WARNING)  # it says at info what it does with every request
-logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.ERROR)  # refusals are answers, not news
+logging.getLogger("mcp").setLevel(logging.WARNING)  # at level info it reports every request
+logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.ERROR)  # refusals are normal responses
 
-AppStatus.enable_automatic_graceful_drain = False  # it would cut off the last words; streams end with their sessions
+AppStatus.enable_automatic_graceful_drain = False  # it would cut off the last results; streams end with their sessions
 
 
 class SessionRecord(NamedTuple):
@@ -46,7 +46,7 @@ class SessionRecord(NamedTuple):
 
 
 class Sessions:
-    """A session is its principal's: to everyone else there is none with its id."""
+    """The sessions of MCP. Each belongs to one principal; for everyone else it does not exist."""
 
     def __init__(self, context: Context, version: str, *, stateful: bool) -> None:
         self.tools = Tools(context)
@@ -69,9 +69,9 @@ class Sessions:
         self.held: dict[str, SessionRecord] = {}
         """Sessions by their id."""
         self.opening: dict[asyncio.Task[Any], str] = {}
-        """Principals whose session is not there yet, by the request that opens it."""
+        """Principals whose session is being opened, by the request that opens it."""
         self.served: set[asyncio.Task[Any]] = set()
-        """Requests that are not answered to the end."""
+        """Requests whose response is not complete."""
         self.ended = asyncio.Event()
         self.running: asyncio.Task[None] | None = None
         self.draining: asyncio.Task[None] | None = None
@@ -93,7 +93,7 @@ class Sessions:
 
     async def _drain(self) -> None:
         if self.served:
-            await asyncio.wait({*self.served}, timeout=LAST_WORDS_S)
+            await asyncio.wait({*self.served}, timeout=LAST_RESULTS_S)
         self.ended.set()
 
     async def close(self) -> None:
@@ -105,7 +105,7 @@ class Sessions:
         await self.tools.close()
 
     async def serve(self, request: Request, principal: Principal, body: bytes, message: Any) -> None:
-        """`message` is the body, parsed; the SDK is given the body all the same."""
+        """Pass a request to the SDK. `message` is its parsed body, which the SDK parses again."""
         method = message.get("method") if isinstance(message, dict) else None
         if method == CANCELLED:
             self._cancelled(request, principal, message.get("params"))
@@ -147,11 +147,11 @@ class Sessions:
         own = [*(held.principal for held in self.held.values()), *self.opening.values()].count(principal.name)
         if own >= OWN_SESSIONS:
             raise TooManyRequests(
-                f"{OWN_SESSIONS} sessions of yours are open: end some with DELETE /mcp", retry_after=60
+                f"you have {OWN_SESSIONS} open sessions, which is the limit: end some with DELETE /mcp", retry_after=60
             )
 
     def _note(self, request: Request, principal: Principal, session: str) -> None:
-        """Which sessions there are, as far as answers tell; an idle one is forgotten when the next is opened."""
+        """Note which sessions exist, from the responses. An idle session is forgotten when the next one is opened."""
         held = self.held.get(session)
         if request.status >= 400 or request.method == "DELETE":
             if held is not None and held.principal == principal.name and request.status in (200, 404):
@@ -160,13 +160,13 @@ class Sessions:
             self.held[session] = SessionRecord(principal.name, time.monotonic())
 
     def _cancelled(self, request: Request, principal: Principal, params: Any) -> None:
-        """The SDK stops the call, as it does when a session ends: this is how the call knows which of them it is."""
+        """Mark a cancelled call. The SDK stops it as if its session had ended, so the call must know the reason."""
         asked = params.get("requestId") if isinstance(params, dict) else None
         call = self.tools.calls.get(key_of(request, principal, asked))
         if call is not None:
             call.given_up = True
 
     def _check_id(self, request: Request, principal: Principal, asked: Any) -> None:
-        """The SDK would take the answers and the cancel of one call for the other's."""
+        """Refuse a second call with the same id: the SDK would mix up the answers and the cancellation of the two."""
         if key_of(request, principal, asked) in self.tools.calls:
-            raise InvalidRequest("a call of this session with this id is not over: a request needs an id of its own")
+            raise InvalidRequest("this session has a call with this id in progress: give each request an id of its own")

@@ -28,13 +28,13 @@ from roost.protocol.errors import AgentNotFound, InvalidParams, TaskNotFound
 from roost.protocol.types import CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Task
 
 ASKED = "roost.request"
-"""Where a scope has our own Request."""
+"""The key under which a scope carries our own Request."""
 SESSION = b"mcp-session-id"
 PAGE = 100
 MOST_AGENTS = 100
-"""Whose tasks are listed at once."""
+"""The most agents whose tasks are listed in one call."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every client takes as the name of a tool; MCP itself takes more."""
+"""The tool names that every client accepts; MCP itself allows more."""
 
 Asked = ServerRequestContext[Any, Any]
 Key = tuple[str, str, mcp.RequestId | None]
@@ -49,12 +49,12 @@ class Tools:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.calls: dict[Key, AgentCall] = {}
-        """Of sessions."""
+        """Calls in progress in sessions."""
         self.left: set[asyncio.Task[None]] = set()
-        """Calls whose client is gone, and which have something to put away."""
+        """Calls whose client has left and that are still cleaning up."""
         self.closing = False
 
-    # What there is
+    # The list of tools
 
     async def list(self, asked: Asked, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
         principal = await self.context.access.caller(_request(asked))
@@ -62,7 +62,7 @@ class Tools:
         names = sorted(usable)
         cursor = params.cursor if params is not None else None
         if cursor is not None and cursor not in names:
-            raise MCPError(mcp.INVALID_PARAMS, "cursor: it is none that this host gave")
+            raise MCPError(mcp.INVALID_PARAMS, "cursor: this host did not issue it")
         first = 0 if cursor is None else names.index(cursor) + 1
         page = names[first : first + PAGE]
         tools = [_agent_tool(name, usable[name]) for name in page]
@@ -71,10 +71,10 @@ class Tools:
         more = page[-1] if first + PAGE < len(names) else None
         return mcp.ListToolsResult(tools=tools, next_cursor=more)
 
-    # What they do
+    # Calls
 
     async def call(self, asked: Asked, params: mcp.CallToolRequestParams) -> Outcome:
-        """Errors of the work are results, which the model behind the client can read; others are the protocol's."""
+        """Call a tool. Errors of its work are results, which the model can read; others are errors of the protocol."""
         request = _request(asked)
         profile, tool = self._by_name(params.name), TASK_TOOLS.get(params.name)
         if profile is None and tool is None:
@@ -103,7 +103,7 @@ class Tools:
             call.check_credential()
             return outcome
         except asyncio.CancelledError:
-            leaves = asked.protocol_version in MODERN_PROTOCOL_VERSIONS  # there to leave is to cancel
+            leaves = asked.protocol_version in MODERN_PROTOCOL_VERSIONS  # in this version of MCP, to leave is to cancel
             self._leave(call, cancel=call.given_up or (leaves and not self.closing))
             raise
         except MCPError:
@@ -133,9 +133,9 @@ class Tools:
         else:
             agents = [profile.id for profile in self._usable(await self.context.access.caller(request))]
             if wanted.page_token:
-                raise InvalidParams("pageToken: it is for the tasks of one agent, so name the agent", field="pageToken")
+                raise InvalidParams("pageToken: it belongs to the list of one agent: name the agent", field="pageToken")
             if len(agents) > MOST_AGENTS:
-                raise InvalidParams(f"agent: there are {len(agents)} agents; name one", field="agent")
+                raise InvalidParams(f"agent: {len(agents)} agents are too many for one list; name one", field="agent")
         found: list[tuple[str, Task]] = []
         page = ListTasksResponse()
         for agent in agents:
@@ -168,7 +168,7 @@ class Tools:
         return results.of_task(call.agent, decoder(Task)(body), read=True)
 
     async def _of_task(self, request: Request, task_id: str) -> Call:
-        """Admit the caller to the agent of a task. To those who may not use that agent there is no such task."""
+        """Admit the caller to the agent of a task. For callers who may not use the agent, the task does not exist."""
         principal = await self.context.access.caller(request)
         agent = (await self.context.engine.state_of(task_id)).new.scope.agent
         profile = self.context.agents.profile(agent)
@@ -181,16 +181,16 @@ class Tools:
         return await self.context.admission.agent(self.context, request, principal, agent, negotiate)
 
     def _usable(self, principal: Principal) -> Sequence[Profile]:
-        """The agents that the caller may use."""
+        """Return the agents that the caller may use."""
         access = self.context.access
         return [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]
 
     def _by_name(self, tool: str) -> Profile | None:
-        """The agent that a tool stands for."""
+        """Return the agent of a tool."""
         return next((profile for profile in self.context.agents.profiles() if name_of(profile.id) == tool), None)
 
     def _named(self, agent: str) -> str:
-        """The id of an agent that a caller names by its id or by its tool."""
+        """Return the id of an agent that a caller names by its id or its tool."""
         if agent in self.context.agents:
             return agent
         profile = self._by_name(agent)
@@ -204,7 +204,7 @@ TASK_TOOLS = {
         mcp.Tool(
             name="list_tasks",
             title="List tasks",
-            description="Lists the caller's tasks, of one agent or of all, the one that changed last first.",
+            description="Lists your tasks, of one agent or of all, the most recently changed first.",
             input_schema=LISTING,
             output_schema=results.TASKS,
             annotations=mcp.ToolAnnotations(read_only_hint=True, open_world_hint=False),
@@ -215,7 +215,7 @@ TASK_TOOLS = {
         mcp.Tool(
             name="get_task",
             title="Read a task",
-            description="Reads a task: its state, what the agent says or asks, and what has come of it so far.",
+            description="Reads a task: its state, what the agent says or asks, and its results so far.",
             input_schema=OF_TASK,
             output_schema=results.TASK,
             annotations=mcp.ToolAnnotations(read_only_hint=True, open_world_hint=False),
@@ -226,7 +226,7 @@ TASK_TOOLS = {
         mcp.Tool(
             name="cancel_task",
             title="Cancel a task",
-            description="Ends a task that is not over.",
+            description="Cancels a task that has not ended.",
             input_schema=OF_TASK,
             output_schema=results.TASK,
             annotations=mcp.ToolAnnotations(destructive_hint=True, open_world_hint=False),
@@ -237,13 +237,13 @@ TASK_TOOLS = {
 
 
 def key_of(request: Request, principal: Principal, request_id: object) -> Key:
-    """A call by its caller, session and id, of which 1 and "1" are one, as they are to the SDK."""
+    """Identify a call by its caller, session and id. The ids 1 and "1" are the same, as in the SDK."""
     known_id = as_request_id(request_id)
     return principal.name, request.header(SESSION), None if known_id is None else coerce_request_id(known_id)
 
 
 def name_of(agent: str) -> str:
-    """The tool of an agent: its id, unless a tool cannot be called so or one of our own is."""
+    """Return the name of an agent's tool: its id, unless that is no valid name or the name of one of our tools."""
     if NAME.fullmatch(agent) and agent not in TASK_TOOLS:
         return agent
     mark = hashlib.sha256(agent.encode()).hexdigest()[:6]

@@ -44,7 +44,7 @@ PATHS = frozenset({"/healthz", "/health", "/metrics", *READY})
 
 
 class Observability:
-    """Reads what the engine and the doors count."""
+    """Collects the figures of the engine and the doors."""
 
     def __init__(self, engine: Engine, agents: Registry, requests: RequestCounts, access: Access, version: str) -> None:
         self.engine = engine
@@ -68,7 +68,7 @@ class Observability:
         if time.monotonic() - self.engine.committer.failed_at < FAILED_LATELY_S:
             return Response(503, encode({"status": "not ready", "store": "refused a commit a moment ago: see the log"}))
         if not self.engine.worker.has_lease:
-            return Response(503, encode({"status": "not ready", "lease": "lost; it is asked for again"}))
+            return Response(503, encode({"status": "not ready", "lease": "lost; this host is trying to get it back"}))
         if self.engine.disk.low:
             return Response(503, encode({"status": "not ready", "disk": "nearly full: no new tasks"}))
         if not self.engine.accepting:
@@ -113,7 +113,7 @@ class Observability:
         for reason, count in self.access.refusals.items():
             credentials.add_metric([reason], count)
         yield credentials
-        quotas = CounterMetricFamily("roost_quota_refusals", "RequestCounts over a quota", labels=["kind", "quota"])
+        quotas = CounterMetricFamily("roost_quota_refusals", "Requests over a quota", labels=["kind", "quota"])
         for (kind, quota), count in self.engine.meter.refusals.items():
             quotas.add_metric([kind, quota], count)
         yield quotas
@@ -135,14 +135,13 @@ class Observability:
         yield GaugeMetricFamily(
             "roost_push_outbox", "Webhooks of active tasks, or with events", value=stats.push_outbox
         )
-        yield GaugeMetricFamily("roost_push_dead_letters", "Events that no webhook took", value=stats.push_dead)
+        yield GaugeMetricFamily("roost_push_dead_letters", "Events no webhook accepted", value=stats.push_dead)
 
     def _durability(self) -> Iterator[Metric]:
         stats, store = self.engine.stats, self.engine.store_figures()
-        yield GaugeMetricFamily(
-            "roost_lease_held", "Whether this host may run tasks", value=self.engine.worker.has_lease
-        )
-        yield CounterMetricFamily("roost_leases_lost", "Leases that ran out", value=stats.leases_lost)
+        held = self.engine.worker.has_lease
+        yield GaugeMetricFamily("roost_lease_held", "Whether this host may run tasks", value=held)
+        yield CounterMetricFamily("roost_leases_lost", "Leases that expired", value=stats.leases_lost)
         adopted = CounterMetricFamily("roost_recoveries", "Tasks taken over from other workers", labels=["reason"])
         for reason, count in stats.adopted.items():
             adopted.add_metric([reason], count)
@@ -193,12 +192,12 @@ class ObservabilityDoor(Door):
     def routes(self) -> Sequence[Route]:
         metrics = PUBLIC if self.open_metrics else f"{METRICS} {ADMIN}"
         return [
-            Route("GET", "/healthz", "Say that the process lives", PUBLIC, _health("GetHealthz")),
+            Route("GET", "/healthz", "Report that the process is alive", PUBLIC, _health("GetHealthz")),
             Route("GET", "/health", "The same", PUBLIC, _health("GetHealth")),
             Route(
                 "GET",
                 "/readyz",
-                "Say whether the host can do its work, and if not, why",
+                "Report whether the host can do its work, and if not, why",
                 PUBLIC,
                 _health("GetReadyz", "503"),
             ),

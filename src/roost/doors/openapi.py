@@ -18,7 +18,7 @@ TAGS = ("A2A", "A2A 0.3", "Sandbox", "Host", "Admin", "OpenAI", "MCP")
 
 
 def demands_of(access: Access, openid_url: str) -> Demands:
-    """What this host demands of its callers."""
+    """Return the credentials that this host requires of its callers."""
     always = tuple(scheme for scheme in SCHEMES if scheme in access.rules.schemes)
     return Demands(access.schemes_of(None), always, openid_url)
 
@@ -70,6 +70,6 @@ def _describe(route: Route, describer: Describer) -> Schema:
 
 
 def _describe_twice(operation: Schema, route: Route) -> None:
-    """Two doors share a path and a method: the version that a request names tells them apart."""
+    """Describe two doors that share a path and a method, and differ by the version that a request names."""
     operation["responses"]["200"]["content"][JSON] = {}
     operation["description"] = f"Without `A2A-Version: 1.0`: {route.summary}; see docs/a2a-0.3.md"

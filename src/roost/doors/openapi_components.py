@@ -107,9 +107,9 @@ class Demands(NamedTuple):
     """The credentials that the host demands, as names of schemes."""
 
     agents: tuple[str, ...]
-    """From those who call agents; empty on an open host."""
+    """The schemes for calls of agents; empty on an open host."""
     always: tuple[str, ...]
-    """From those who use what nobody may use without a credential."""
+    """The schemes for routes that always need a credential."""
     openid_url: str = ""
 
 
@@ -183,7 +183,7 @@ class Describer:
 
 
 RESULTS = list(dict.fromkeys(operation.response for operation in OPERATIONS if operation.response is not None))
-"""What JSON-RPC's results are."""
+"""The types of JSON-RPC's results."""
 
 
 def named(name: str) -> Schema:

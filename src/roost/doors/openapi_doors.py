@@ -1,4 +1,4 @@
-"""How the routes of each door are described in /openapi.json. Doors pass these functions in their routes."""
+"""Describes the routes of each door for /openapi.json. Doors pass these functions in their routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries out the operations of A2A for admitted calls: one method per row of protocol/operations.py.
+"""Carries out the operations of A2A for admitted calls: one method for each row of protocol/operations.py.
 
 A unary operation returns its response as JSON, a streaming one opens a stream. The bindings only decode and encode.
 """
@@ -78,19 +78,19 @@ _operations = Operations()
 
 
 def unary(operation: Operation) -> Unary:
-    """The method that carries out a unary operation."""
+    """Return the method that carries out a unary operation."""
     assert not operation.streams
     return cast(Unary, getattr(_operations, operation.method))
 
 
 def opening(operation: Operation) -> Opening:
-    """The method that opens the stream of a streaming operation."""
+    """Return the method that opens the stream of a streaming operation."""
     assert operation.streams
     return cast(Opening, getattr(_operations, operation.method))
 
 
 def check_tenant(agent: str, tenant: str) -> None:
-    """A2A's `tenant` selects an agent. Where the path or the metadata has selected one, it must be the same."""
+    """Check A2A's `tenant`, which names an agent. If the path or the metadata names one too, it must be the same."""
     if tenant and tenant != agent:
         raise InvalidParams(f"tenant names the agent {tenant[:128]!r}, the path names {agent!r}", field="tenant")
 

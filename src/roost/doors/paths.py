@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 H = TypeVar("H")
 
 OPENAI_ALIAS = "/v1/chat/completions"
-"""Below an agent: a chat completion of that agent. It belongs to no other door, even where OpenAI's is closed."""
+"""The path of a chat completion, below an agent. It belongs to no other door, even if OpenAI's is closed."""
 
 
 class Endpoint(NamedTuple, Generic[H]):
@@ -24,7 +24,7 @@ class Match(NamedTuple, Generic[H]):
     path: dict[str, str]
     """The values of the names in the template."""
     allowed: tuple[str, ...]
-    """Where the path fits and the method does not: the methods that do."""
+    """The methods of the path, if it matches and the request's method does not."""
 
 
 NOTHING: Match[Any] = Match(None, {}, ())

@@ -150,7 +150,7 @@ def _value(value: Value) -> Any:
     if kind == "number_value":
         number = value.number_value
         if not math.isfinite(number):
-            raise Unfit(f"{number} is no number in JSON")
+            raise Unfit(f"{number} cannot be a number in JSON")
         return int(number) if number.is_integer() and abs(number) <= MAX_WHOLE else number
     if kind == "struct_value":
         return _struct(value.struct_value)
@@ -281,7 +281,7 @@ def _time_body(text: str) -> bytes:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Unfit("it has a time that is none") from None
+        raise Unfit("it has a time that does not exist") from None
     since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH
     return b"\x08" + _varint(since.days * 86_400 + since.seconds) + b"\x10" + _varint(since.microseconds * 1000)
 

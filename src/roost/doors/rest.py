@@ -67,7 +67,7 @@ TABLE: Table[Handler] = Table(
     for operation in OPERATIONS
     for route in operation.rest
 )
-"""Served below an agent's path, and below `{path}/{tenant}` too."""
+"""The endpoints of the binding, which are served below an agent's path, and below `{path}/{tenant}` too."""
 
 
 def match(method: str, path: str, agent: str) -> Match[Handler]:
@@ -91,7 +91,7 @@ class AgentDoor(Door):
         self.context = context
 
     def negotiate(self, call: Call, request: Request) -> None:
-        """Settle the version and the extensions."""
+        """Check the version, and activate the extensions."""
         self.context.admission.negotiate(call, speaks_1_0)
 
     def match(self, request: Request) -> Match[Handler]:

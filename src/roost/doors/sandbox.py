@@ -33,7 +33,7 @@ from roost.protocol.types import TaskState
 VERSION_SEGMENT = "v1"
 EXTENSIONS = "https://agentic-sandbox.aiwg.io/extensions/"
 QUERY = {"state": "status", "cursor": "pageToken", "limit": "pageSize"}
-"""What the dialect calls fields of ListTasks, and what A2A calls them."""
+"""The dialect's names of the fields of ListTasks, and A2A's names."""
 STATES = {state.removeprefix("TASK_STATE_").lower(): state for state in TaskState if state != TaskState.UNSPECIFIED}
 CODES = PROBLEM_CODES | {
     "INVALID_PARAMS": "request.invalid_params",
@@ -42,7 +42,7 @@ CODES = PROBLEM_CODES | {
     "AGENT_NOT_FOUND": "instance.not_found",
     "TASK_MOVED": "runtime.unavailable",
 }
-"""What the dialect calls errors. Where it has no name of its own, it uses that of the admin surface."""
+"""The dialect's names of errors. For the others it uses the names of the admin surface."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 
@@ -71,7 +71,7 @@ class DialectRoute(NamedTuple):
     operation: str
     summary: str
     handler: Handler | None = None
-    """What translates the request; None if nothing has to be translated."""
+    """The function that translates the request; None if nothing has to be translated."""
 
 
 _CONFIGS = "/v1/tasks/{taskId}/pushNotificationConfigs"
@@ -129,7 +129,7 @@ class SandboxDoor(AgentDoor):
         return dialect_error(request, error, request.place.agent)
 
 
-# Whose a request is
+# Claims
 
 
 def claims(request: Request, place: Place) -> bool:

@@ -1,7 +1,7 @@
 """Server-sent events: the one writer of all doors that stream over HTTP.
 
 A door brings a form, which turns the opening and each batch of committed events into bytes. The writer owns the rest:
-headers, signs of life, line ends, and the end of a stream whichever side ends it.
+headers, heartbeats, line ends, and the end of a stream whichever side ends it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HEADERS: Headers = [
     (b"x-accel-buffering", b"no"),
 ]
 KEEP_ALIVE = b": keep-alive\n"
-"""Has no blank line after it: httpx-sse would take that for an event without data once an id was sent."""
+"""A heartbeat. No blank line follows it, because httpx-sse would take that for an event without data after an id."""
 LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\u0085\u2028\u2029")
-"""No line ends in server-sent events, but Python's splitlines, and so every client on httpx, takes them for some."""
+"""Characters at which Python's splitlines, and so every client on httpx, splits lines, although SSE does not."""
 
 
 class EventForm(Protocol):
-    """How a door writes a stream: each method returns whole server-sent events."""
+    """The form in which a door writes a stream. Each method returns whole server-sent events."""
 
     headers: Headers
     """Headers of the response beyond those of every stream."""
@@ -41,16 +41,16 @@ class EventForm(Protocol):
     async def opening(self, stream: OpenStream) -> bytes: ...
 
     async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
-        """Write committed events. b"" if the client need not hear of them."""
+        """Write committed events. b"" if the client does not need them."""
 
     def is_done(self) -> bool:
-        """Say that the client has heard everything, though the task may go on."""
+        """Return whether the client has received everything, even if the task continues."""
 
     async def closing(self, stream: OpenStream) -> bytes:
-        """Write what follows the last event."""
+        """Write the bytes that follow the last event."""
 
     def broken(self, error: A2AError) -> bytes:
-        """Write that the stream ends before its task does."""
+        """Write the error with which the stream ends before its task does."""
 
 
 async def send_events(request: Request, stream: OpenStream, form: EventForm) -> bool:

@@ -40,7 +40,7 @@ LIMITATIONS = (
     "the state and the times in a tombstone: only the scope, the last entry's number and the chain are covered",
     "the copies of the journal that a host makes to answer from, and the columns that listings use",
 )
-"""What an audit cannot detect."""
+"""The edits that an audit cannot detect."""
 
 
 class Pruned(Struct):

@@ -12,7 +12,7 @@ class ErrorKind(enum.StrEnum):
     """The input could not be stored."""
     UNSUPPORTED_VERSION = "unsupported_protocol_version"
     LOSSINESS = "strict_lossiness_violation"
-    """In strict mode: the conversion would lose information."""
+    """The conversion would lose information, which strict mode does not allow."""
 
 
 class EvidenceError(Exception):

@@ -63,12 +63,12 @@ def verify(
         if size > limits.size:
             raise BundleUnreadable(f"{path} has {size} bytes, more than {limits.size}: raise --max-bytes to accept it")
         with path.open("rb") as file:
-            return _Verifier(limits, trust, held).verify(file)
+            return _BundleVerifier(limits, trust, held).verify(file)
     except OSError as error:
         raise BundleUnreadable(f"cannot read {path}: {error.strerror}") from error
 
 
-class _Verifier:
+class _BundleVerifier:
     def __init__(self, limits: BundleLimits, trust: Sequence[Jwk] | None, held: Statement | None) -> None:
         self.limits = limits
         self.trust = trust

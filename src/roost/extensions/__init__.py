@@ -1,1 +1,1 @@
-"""Extensions of A2A that Roost knows."""
+"""The A2A extensions that Roost supports."""

@@ -1,4 +1,4 @@
-"""cost-v1 and tool-call-v1 (contract of protolabs), in each of the three forms in which agents give them."""
+"""The extensions cost-v1, tool-call-v1 and hitl-v1 of protolabs, in each of the three forms that agents use."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ToolCall(NamedTuple):
     name: str
     phase: str
     arguments: str = ""
-    """A JSON object; empty where the agent has not said."""
+    """A JSON object; empty if the agent has not sent any."""
     result: str | None = None
     error: str | None = None
 
 
 def payloads(name: str, metadata: JSONObject | None, parts: list[Part]) -> Iterator[JSONObject]:
-    """Those of one extension on a message or an artifact."""
+    """Yield the payloads of one extension in a message or an artifact."""
     found = (metadata or {}).get(URI + name)
     if isinstance(found, dict):
         yield found
@@ -46,7 +46,7 @@ def payloads(name: str, metadata: JSONObject | None, parts: list[Part]) -> Itera
 
 
 def plain(parts: list[Part]) -> list[Part]:
-    """The parts that are content, not marks."""
+    """Return the parts that are content, without those that carry an extension's payload."""
     return [part for part in parts if not _mark(part)]
 
 
@@ -60,7 +60,7 @@ def usage_of(metadata: JSONObject | None, parts: list[Part]) -> TokenUsage | Non
 
 
 def usage_artifact(tokens: TokenUsage, cost_usd: float | None = None) -> Artifact:
-    """cost-v1 as an artifact of its own: in the metadata, and in the part that older clients look for."""
+    """Make an artifact with the payload of cost-v1 in its metadata, and in a part, where older clients look for it."""
     payload: JSONObject = {
         "usage": {
             "input_tokens": tokens.input,
@@ -93,7 +93,7 @@ def tool_calls_of(metadata: JSONObject | None, parts: list[Part]) -> list[ToolCa
 
 
 def merged(before: ToolCall | None, now: ToolCall) -> ToolCall:
-    """`started` may come twice, and what ends a call need not say again how it began."""
+    """Combine two events of a call. `started` may come twice, and the last event need not repeat the arguments."""
     if before is None:
         return now
     if before.phase != "started":
@@ -103,7 +103,7 @@ def merged(before: ToolCall | None, now: ToolCall) -> ToolCall:
 
 
 def question_of(metadata: JSONObject | None, parts: list[Part]) -> str:
-    """Of a form or an approval that came without a text."""
+    """Return the question in a form or an approval that came without text; empty if there is none."""
     for found in payloads(HITL, metadata, parts):
         words = [found.get(name) for name in ("question", "title", "description", "detail")]
         return "\n".join(word for word in words if isinstance(word, str) and word)
@@ -111,7 +111,7 @@ def question_of(metadata: JSONObject | None, parts: list[Part]) -> str:
 
 
 def _mark(part: Part) -> str:
-    """The name of the extension that a part is of; empty for content."""
+    """Return the name of the extension that a part belongs to; empty for content."""
     if part.data is UNSET:
         return ""
     kind = (part.metadata or {}).get("mimeType") or part.media_type
@@ -124,21 +124,21 @@ def _mark(part: Part) -> str:
 
 
 def _unwrapped(data: JSONObject) -> JSONObject:
-    """The second form has its payload in `content.value`."""
+    """Return the payload, which the second form has in `content.value`."""
     content = data.get("content", data)
     value = content.get("value") if isinstance(content, dict) else None
     return value if isinstance(value, dict) else data
 
 
 def _count(value: object) -> int:
-    """Numbers may be doubles; what is no number of tokens is none."""
+    """Return a number of tokens, which may be a double in JSON; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return 0
     return max(0, int(value))
 
 
 def _arguments(value: Any) -> str:
-    """Clients parse them: what is cut off, or is no object, becomes one."""
+    """Return the arguments as a JSON object, which clients parse. Other text, and long text, is wrapped in one."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else encode(value).decode()

@@ -1,1 +1,1 @@
-"""Which agents are served, and the cards that say so."""
+"""The agents that are served, and their cards."""

@@ -45,22 +45,22 @@ class ReservedExtra(ValueError):
 
 
 class Terms(NamedTuple):
-    """What the host asks of callers, as cards declare it."""
+    """The host's requirements and features, as cards declare them."""
 
     schemes: tuple[str, ...] = ()
-    """Alternatives: any one of them is enough. None: nothing is asked."""
+    """The schemes, of which any one is enough; empty if no credential is required."""
     description: str = ""
     openid_url: str = ""
     extensions: Extensions = Extensions()
     """The extensions that the host supports."""
     push: bool = True
-    """Webhooks are called."""
+    """Whether webhooks are called."""
     grpc: str = ""
-    """host:port, or :port on the host that the card is for. Empty: there is no gRPC."""
+    """The place of gRPC: host:port, or :port on the card's own host; empty if there is no gRPC."""
     a2a_03: bool = False
-    """A2A 0.3 is served too."""
+    """Whether A2A 0.3 is served too."""
     grpc_03: str = ""
-    """The agent that gRPC of 0.3, which has no tenant, leads to."""
+    """The agent that gRPC of 0.3, which has no tenant, serves."""
 
 
 OPEN = Terms()
@@ -117,7 +117,7 @@ def check_extras(profile: Profile) -> None:
 
 
 def has_extended(profile: Profile, terms: Terms) -> bool:
-    """Only for callers who are known."""
+    """Build the extended card, for authenticated callers only."""
     return profile.extended is not None and bool(terms.schemes)
 
 
@@ -164,7 +164,7 @@ def fleet_card(profiles: list[Profile], base: str, version: str, terms: Terms = 
 
 
 def fleet_block(profiles: list[Profile], base: str, terms: Terms = OPEN) -> dict[str, object]:
-    """What the fleet's card says beyond A2A: where each member is."""
+    """The part of the fleet's card beyond A2A: where each member is."""
     members = [
         {"name": profile.id, "supportedInterfaces": _interfaces(profile.id, f"{base}/agents/{profile.id}", terms)}
         for profile in profiles
@@ -236,5 +236,5 @@ def _schemes(terms: Terms) -> dict[str, SecurityScheme]:
 
 
 def _requirements(terms: Terms) -> list[SecurityRequirement]:
-    """One object for each scheme: they are alternatives."""
+    """Return one object for each scheme, because they are alternatives."""
     return [SecurityRequirement(schemes={scheme: StringList()}) for scheme in _schemes(terms)]

@@ -1,4 +1,4 @@
-"""From what `roost serve` is given to agents: a .py file, module:attr, or a folder of .py files."""
+"""Loads agents from the arguments of `roost serve`: a .py file, module:attr, or a folder of .py files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roost.agents.modules import LoadError, load_module
 
 
 def load(sources: Sequence[str]) -> list[Hostable]:
-    """Every agent of every source, in order. Two with one id are an error."""
+    """Load every agent of every source, in order. It is an error if two have the same id."""
     found: dict[str, tuple[Hostable, str]] = {}
     for source in sources:
         for agent, origin in _load_source(source):
@@ -38,10 +38,10 @@ def _load_source(source: str) -> Iterable[tuple[Hostable, str]]:
     if path.is_dir():
         files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_"))
         if not files:
-            raise LoadError(f"{source}: no .py file is in this folder")
+            raise LoadError(f"{source}: this folder has no .py file")
         found = [(agent, str(file)) for file in files for agent in _agents_of(load_module(file))]
         if not found:
-            raise LoadError(f"{source}: no agent is in the files of this folder")
+            raise LoadError(f"{source}: the files in this folder define no agent")
         return found
     if source.endswith(".py"):
         if not path.is_file():
@@ -57,7 +57,7 @@ def _from_file(path: Path) -> list[tuple[Hostable, str]]:
     module = load_module(path)
     agents = _agents_of(module)
     if not agents:
-        raise LoadError(f"{path}: no agent is in this file. Make one: agent = Agent({path.stem!r}); see `roost new`")
+        raise LoadError(f"{path}: this file defines no agent. Add one: agent = Agent({path.stem!r}); see `roost new`")
     return [(agent, str(path)) for agent in agents]
 
 

@@ -1,7 +1,7 @@
 """The agents that this host serves now. They come and go while the host runs; nobody else keeps a copy.
 
-Doors, cards and the engine ask the registry whenever they need an agent. Whoever derives something from the agents,
-such as a signed card, subscribes and is told about each change.
+Doors, cards and the engine ask the registry whenever they need an agent. Code that derives something from the agents,
+such as a signed card, subscribes and is called after each change.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Registry:
         return len(self._agents)
 
     def add(self, hosted: HostedAgent) -> None:
-        """Serve one more agent. Tasks of an earlier agent with this id go on with it."""
+        """Serve one more agent. It continues the tasks of an earlier agent with its id."""
         agent = hosted.profile.id
         if agent in self._agents:
             raise AgentExists(f"the agent {agent!r} is already served: replace it, or choose another id")
@@ -73,7 +73,7 @@ class Registry:
         self._tell(AgentChange(agent, None, cancel))
 
     def require(self, check: Callable[[Profile], None]) -> None:
-        """Let `check` refuse agents, by an exception: those that are served, now, and others before they are."""
+        """Let `check` refuse agents by raising: those that are served now, and each new one before it is."""
         for profile in self.profiles():
             check(profile)
         self._checks.append(check)

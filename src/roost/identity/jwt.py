@@ -108,7 +108,7 @@ class CachedClaims(NamedTuple):
     """The version of the keys that the token was verified with."""
 
 
-class Verifier:
+class JWTVerifier:
     def __init__(self, issuer: Issuer, fetch: Fetch, clock: Callable[[], float] = time.time) -> None:
         self.issuer = issuer
         self.clock = clock

@@ -76,7 +76,7 @@ class Keyring:
         self.version = 0
         self.by_agent: dict[str, dict[str, SigningKey]] = {}
         self.next_end: int | None = None
-        """When the next overlap ends, in milliseconds since 1970."""
+        """The time at which the next overlap ends, in milliseconds since 1970."""
         self.sets: dict[str | None, bytes] = {}
         self.signatures: OrderedDict[tuple[bytes, str, tuple[str, ...]], list[dict[str, str]]] = OrderedDict()
 

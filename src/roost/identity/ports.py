@@ -46,7 +46,7 @@ class SigningKey(NamedTuple):
     """The private JWK as JSON, encrypted; empty once the key is retired."""
     created: int
     until: int | None = None
-    """When its overlap with its successor ends; None for the agent's current key."""
+    """The end of its overlap with its successor; None for the agent's current key."""
     retired: int | None = None
 
 

@@ -105,7 +105,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class Figures(Struct):
-    """What a host shares with the others."""
+    """The figures that a host shares with the others."""
 
     v: Literal[1] = 1
     rates: list[tuple[str, str, int, Count]] = []

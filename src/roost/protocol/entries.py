@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     time: int
     """Microseconds since 1970, UTC."""
     ordinal: int
-    """How many emissions the agent had made, including this one."""
+    """The number of emissions that the agent had made, including this one."""
     chain: bytes
     """The hash chain after this entry: see `link`."""
 

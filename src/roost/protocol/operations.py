@@ -12,7 +12,7 @@ from roost.protocol import types
 
 
 class RestRoute(NamedTuple):
-    """Where an operation is served over HTTP+JSON."""
+    """A method and path of an operation over HTTP+JSON."""
 
     method: str
     template: str
@@ -20,7 +20,7 @@ class RestRoute(NamedTuple):
 
 
 class OldNames(NamedTuple):
-    """What A2A 0.3 calls an operation. An empty name means that the binding does not have it."""
+    """The names of an operation in A2A 0.3. An empty name means that the binding does not have it."""
 
     rpc: str = ""
     grpc: str = ""

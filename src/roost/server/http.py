@@ -95,7 +95,7 @@ class HTTPProtocol(HttpToolsProtocol):
         self.peer: Peer | None = None
         self.reading = HEAD
         self.since: float | None = None
-        """When the sweep first found the client not to have sent the rest of a head or body; None if it has."""
+        """The time when the sweep first found the rest of a head or body missing; None if it has arrived."""
         self.arrived = 0
         """Bytes since the last progress: the request's head so far, or what arrived between pieces of its body."""
         self.piece = 0
@@ -104,7 +104,7 @@ class HTTPProtocol(HttpToolsProtocol):
         self.unsent = 0
         """Bytes that waited to be sent when the sweep last looked."""
         self.stalled: float | None = None
-        """When the client stopped reading them; None while it reads."""
+        """The time when the client stopped reading them; None while it reads."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))

@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
 
 
 def room_for(connections: int) -> int:
-    """How many of the connections this process can have, after it raised its limit of open files as far as allowed."""
+    """Raise the limit of open files as far as allowed, and return how many of the connections this process can have."""
     allowed, most = (
         sys.maxsize if limit == resource.RLIM_INFINITY else limit
         for limit in resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Where the host listens: `host:port`, `[v6]:port` and `unix:PATH`."""
+"""The addresses on which the host listens: `host:port`, `[v6]:port` and `unix:PATH`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PEER = "roost.peer"
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """A connection that an HTTP connection was upgraded to. `peer` is who was found at its other end."""
+    """A connection that was upgraded from HTTP. `peer` is the peer of the HTTP connection."""
 
     def __init__(
         self, config: Config, state: ServerState, app_state: dict[str, Any], watch: ConnectionWatch, peer: Peer | None
@@ -30,7 +30,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.unsent = 0
         """Bytes that the client had not read when the sweep last looked."""
         self.stalled: float | None = None
-        """Since when the client has read nothing of them, by the monotonic clock."""
+        """The monotonic time since when the client has read none of them."""
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

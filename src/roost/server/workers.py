@@ -74,7 +74,7 @@ class Workers:
         self.due: dict[int, float] = dict.fromkeys(range(1, settings.workers + 1), 0.0)
         self.stopping = False
         self.parent = os.pipe()
-        """Nothing is written to it. Its end tells the workers that the parent has ended."""
+        """A pipe to which nothing is written. When it closes, the workers know that the parent has ended."""
         self.ready = os.pipe()
         os.set_blocking(self.ready[0], False)
         self.served = False

@@ -23,7 +23,7 @@ CONNECT_S = 5.0
 STATEMENT_S = 9.0
 CALL_S = 10.0
 TRIES = 5
-"""How often a transaction is tried that the server aborts in favour of another one."""
+"""The most attempts of a transaction that the server aborts in favour of another one."""
 
 SETTINGS = {
     "application_name": "roost",

@@ -234,19 +234,21 @@ SERVED = (
 )
 
 
-class Step(NamedTuple):
+class Migration(NamedTuple):
+    """Statements that bring the schema from one version to the next."""
+
     statements: tuple[str, ...]
     readable: int
-    """The oldest schema whose release can work with a database after this step."""
+    """The oldest schema whose release can work with a database after this migration."""
 
 
-STEPS = (
-    Step((*TABLES, *CLOCKS, COMMIT_FUNCTION, TAKE_TURN_FUNCTION, MOVE_PUSHES_FUNCTION), readable=1),
-    Step((*IDENTITIES, *ACCOUNTS), readable=1),
-    Step(CHECKPOINTS, readable=1),
-    Step(SERVED, readable=1),
+MIGRATIONS = (
+    Migration((*TABLES, *CLOCKS, COMMIT_FUNCTION, TAKE_TURN_FUNCTION, MOVE_PUSHES_FUNCTION), readable=1),
+    Migration((*IDENTITIES, *ACCOUNTS), readable=1),
+    Migration(CHECKPOINTS, readable=1),
+    Migration(SERVED, readable=1),
 )
-VERSION = len(STEPS)
+VERSION = len(MIGRATIONS)
 
 
 async def migrate(connection: Any) -> None:
@@ -262,11 +264,11 @@ async def migrate(connection: Any) -> None:
             await connection.execute("CREATE TABLE meta (key text PRIMARY KEY, value bigint NOT NULL)")
             await connection.execute("INSERT INTO meta VALUES ('schema', 0), ('readable', 0), ('probes', 0)")
         done = await _schema(connection)
-        for number, step in enumerate(STEPS[done:], done + 1):
-            for statement in step.statements:
+        for number, migration in enumerate(MIGRATIONS[done:], done + 1):
+            for statement in migration.statements:
                 await connection.execute(statement)
             await connection.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", number)
-            await connection.execute("UPDATE meta SET value = $1 WHERE key = 'readable'", step.readable)
+            await connection.execute("UPDATE meta SET value = $1 WHERE key = 'readable'", migration.readable)
 
 
 async def _is_ready(connection: Any) -> bool:

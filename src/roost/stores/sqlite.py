@@ -3,8 +3,8 @@
 One host process per file: an flock on `journal.lock` is the lease. Commands beside it have an OfflineStore.
 
     SQLiteStore -> Ledger -> Writer.commit    sqlite_ledger.py (reservations), sqlite_writer.py (the connection),
-                                              in a thread (sqlite_calls.py) or a process (sqlite_process.py)
-         '-> reads(query), writes(query)      sqlite_calls.py; the queries with their SQL are in sqlite_tasks.py,
+                                              in a thread (sqlite_connections.py) or a process (sqlite_process.py)
+         '-> reads(query), writes(query)      sqlite_connections.py; the queries with their SQL are in sqlite_tasks.py,
                                               sqlite_pushes.py, sqlite_records.py, sqlite_checkpoints.py,
                                               sqlite_identities.py and sqlite_reservations.py
 """
@@ -29,8 +29,8 @@ from roost.stores import sqlite_records as records
 from roost.stores import sqlite_reservations as reservations
 from roost.stores import sqlite_schema
 from roost.stores import sqlite_tasks as tasks
-from roost.stores.sqlite_calls import Calls, Readers, Writer, WriterThread, reads, writes
 from roost.stores.sqlite_checkpoints import AT_ONCE, Page
+from roost.stores.sqlite_connections import Readers, SQLiteConnections, Writer, WriterThread, reads, writes
 from roost.stores.sqlite_ledger import Ledger
 from roost.stores.sqlite_writer import connect, reason
 
@@ -50,7 +50,7 @@ class StoreBroken(Exception):
     """The journal cannot be opened; the message says what to do."""
 
 
-class SQLiteAdminStore(Calls):
+class SQLiteAdminStore(SQLiteConnections):
     """The methods that need no lock on the folder."""
 
     def __init__(self, folder: Path, readers: Readers, writer: Writer) -> None:

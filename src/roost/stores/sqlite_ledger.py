@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from roost.engine.store_types import Append, OutcomeUnknown, Refusal, Reserved, StaleFence, StoreUnavailable, Taken
 from roost.identity.ports import now_ms
 from roost.stores import sqlite_reservations as reservations
-from roost.stores.sqlite_calls import Readers, Writer
+from roost.stores.sqlite_connections import Readers, Writer
 from roost.stores.sqlite_reservations import NumberedReservation, ReservationRow
 
 DROPPED_AT_ONCE = 500
@@ -89,7 +89,7 @@ class Ledger:
         return {row_id: rows.get(row_id) for row_id in ids}
 
     async def _settle(self, doubtful: dict[bytes, int]) -> None:
-        """Find out which rows are in the table. The writer looks, after everything that it has in hand."""
+        """Find out which rows are in the table. The writer looks after it has finished its pending work."""
         if not doubtful:
             return
         stored = set(await self.writer.do(reservations.confirm_reserved, list(doubtful.values())))
@@ -105,12 +105,12 @@ class Ledger:
         places: Sequence[int],
         rows: dict[int, ReservationRow | None],
         results: list[Refusal | None],
-    ) -> _Batch:
+    ) -> _LedgerBatch:
         """Decide which appends are written now. An append whose key another task has is refused.
 
         When an append waits, so do the later appends of its task.
         """
-        batch = _Batch()
+        batch = _LedgerBatch()
         waiting_tasks: set[str] = set()
         now = now_ms()
         for at in places:
@@ -140,7 +140,7 @@ class Ledger:
                 results[at] = Taken(row.reserved)
         return batch
 
-    async def _write(self, group: Sequence[Append], batch: _Batch, results: list[Refusal | None]) -> None:
+    async def _write(self, group: Sequence[Append], batch: _LedgerBatch, results: list[Refusal | None]) -> None:
         places = list(batch.row_ids)
         appends = group if len(places) == len(group) else [group[at] for at in places]
         row_ids = list(batch.row_ids.values()) if batch.new_rows else []
@@ -164,7 +164,7 @@ class Ledger:
             batch.done.set_result(None)
 
 
-class _Batch:
+class _LedgerBatch:
     """The appends of a group that go in one transaction, and those that have to wait."""
 
     def __init__(self) -> None:
@@ -175,4 +175,4 @@ class _Batch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting: list[int] = []
         self.blockers: set[asyncio.Future[None]] = set()
-        """What the waiting appends wait for."""
+        """The outcomes that the waiting appends wait for."""

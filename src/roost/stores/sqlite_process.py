@@ -35,7 +35,7 @@ from roost.stores import (
     sqlite_reservations,
     sqlite_tasks,
 )
-from roost.stores.sqlite_calls import P, Query, T
+from roost.stores.sqlite_connections import P, Query, T
 from roost.stores.sqlite_writer import SQLiteWriter, reason
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

@@ -35,7 +35,7 @@ WAITING = sorted(CODE_OF[state] for state in PAUSED)
 ACTIVE, LISTED, UNLISTED = 0, 1, 2
 """The values of tasks.place, which decides the index: active tasks, settled ones, and ended direct exchanges."""
 
-STEPS: tuple[tuple[str, ...], ...] = (
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
         "INSERT INTO meta VALUES ('version', 1), ('probes', 0)",
@@ -312,11 +312,11 @@ def schema_of(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Apply the missing steps, all or none. The caller has the lock."""
+    """Apply the missing migrations, all or none. The caller has the lock."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in STEPS[schema_of(connection) :]:
-            for statement in step:
+        for statements in MIGRATIONS[schema_of(connection) :]:
+            for statement in statements:
                 connection.execute(statement)
         connection.execute("INSERT INTO meta VALUES ('schema', ?) ON CONFLICT DO NOTHING", (VERSION,))
         connection.execute("UPDATE meta SET value = ? WHERE key = 'schema' AND value < ?", (VERSION, VERSION))

@@ -42,8 +42,8 @@ OnWake = Callable[[Sequence[str]], None]
 """A function that is called with the ids of tasks for which another host has committed entries."""
 
 
-class _Wakes:
-    """The part that both ways share: a task that keeps the connection, and a task that sends."""
+class _ConnectedWakes:
+    """The common part of both kinds of wake-ups: a task that keeps the connection, and a task that sends."""
 
     def __init__(self) -> None:
         self.on_wake: OnWake = lambda task_ids: None
@@ -139,7 +139,7 @@ class _Wakes:
         raise NotImplementedError
 
 
-class PostgresWakes(_Wakes):
+class PostgresWakes(_ConnectedWakes):
     """LISTEN and NOTIFY on one connection."""
 
     def __init__(self, url: str) -> None:
@@ -186,7 +186,7 @@ class PostgresWakes(_Wakes):
         return self.target.reason(error)
 
 
-class NatsWakes(_Wakes):
+class NatsWakes(_ConnectedWakes):
     """A subject of NATS. `group` is the same for all hosts of a fleet: the URL of their store, or any other text."""
 
     def __init__(self, url: str, group: str) -> None:

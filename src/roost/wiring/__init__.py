@@ -1,1 +1,1 @@
-"""Everything that is needed to turn settings into a running host."""
+"""Turns settings into the parts of a running host."""

@@ -1,4 +1,4 @@
-"""Calls to webhooks and to issuers of JWTs, by way of egress."""
+"""Sends calls to webhooks and to issuers of JWTs through egress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("roost.push")
 
 ISSUER_CALLS = 4
 ANSWER_BYTES = 4096
-"""Of an answer that nobody reads: enough to keep the connection."""
+"""Bytes that are read of a webhook's response. It is not used, but a response that is read keeps the connection."""
 
 
 def open_egress(settings: Settings) -> Egress:
@@ -39,7 +39,7 @@ def open_push(settings: Settings, egress: Egress, seal: Seal) -> PushSettings | 
 
 
 def open_issuer_egress(settings: Settings) -> Egress:
-    """The operator has named these hosts, so they may be anywhere; where they lead to has to be public."""
+    """Allow the hosts that the operator has named, wherever they are. A host that a response names must be public."""
     hosts = {httpx.URL(url).host for url in (settings.jwt_issuer, settings.jwt_jwks) if url}
     return Egress(policy(",".join(sorted(host for host in hosts if host)), ""), max_connections=ISSUER_CALLS)
 
@@ -55,19 +55,19 @@ def fetcher(egress: Egress) -> Fetch:
 
 
 class WebhookSender:
-    """The engine's Sender."""
+    """Sends the calls of webhooks. Implements the engine's port `Sender`."""
 
     def __init__(self, egress: Egress) -> None:
         self.egress = egress
 
     async def check(self, url: str) -> None:
-        """A name need not resolve yet: it is judged whenever it is called."""
+        """Check a webhook's URL. Its name need not resolve yet: it is checked again at every call."""
         try:
             await self.egress.check(url)
         except EgressRefused as error:
             raise _refused(error) from None
         except EgressFailed as error:
-            log.info("a webhook is taken although %s", error)
+            log.info("a webhook is accepted although %s", error)
 
     async def post(self, url: str, headers: Headers, body: bytes) -> int:
         try:

@@ -1,6 +1,6 @@
-"""Joins the gRPC server to a host: where it listens, with which certificates, and what cards say about it.
+"""Connects the gRPC server to a host: where it listens, with which certificates, and what cards say about it.
 
-gRPC is an extra: its modules are imported only where the setting asks for it.
+gRPC is an extra: its modules are imported only if the setting `grpc` asks for it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 SILENT = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
-"""gRPC's library writes to stderr about what our own log reports, and about every process that is started."""
+"""Variables that silence gRPC's library: it writes to stderr what our log reports, and about every new process."""
 
 
 class GrpcSetupError(Exception):
-    """gRPC cannot be served like this; the message says what to change."""
+    """gRPC cannot be served with these settings; the message says what to change."""
 
 
 def open_grpc(settings: Settings, access: Access) -> GrpcServer | None:
-    """Open a server that listens and does not answer yet."""
+    """Open a server that listens but does not answer yet."""
     if not settings.grpc:
         return None
     for name, value in SILENT.items():
@@ -78,7 +78,7 @@ async def start_grpc(
 
 
 def place_on_cards(settings: Settings, server: GrpcServer | None) -> str:
-    """The host and port that cards give for gRPC, or only the port where the card's own host is meant."""
+    """Return the host and port that cards give for gRPC, or only the port if it is on the card's own host."""
     if server is None:
         return ""
     if settings.grpc_public:

@@ -1,4 +1,4 @@
-"""Puts identity together: who is known here, what they may do, and the keys that cards are signed with."""
+"""Creates the parts of identity: who may call, what they may do, and the keys that sign cards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roost.engine.store_types import Party
 from roost.extensions.multi_tenant import ENFORCED
 from roost.identity import quotas
 from roost.identity.audit import AuditLog
-from roost.identity.jwt import Issuer, Verifier
+from roost.identity.jwt import Issuer, JWTVerifier
 from roost.identity.keys import Keyring
 from roost.identity.quotas import Meter
 from roost.identity.scopes import ADMIN, ALL_AGENTS, AUDIT, METRICS, OPERATE, SCHEMES, parse_scopes
@@ -34,11 +34,11 @@ SECURITY_HEADERS = [
 
 
 class IdentityError(Exception):
-    """The host must not start like this; the message says what to change."""
+    """The host must not start with these settings; the message says what to change."""
 
 
 class IdentityServices:
-    """`hosts` are the addresses that the host listens on, as far as they are known."""
+    """The parts of identity. `hosts` are the addresses that the host listens on, as far as they are known."""
 
     def __init__(self, settings: Settings, store: Store, engine: Engine, seal: Seal, hosts: Sequence[str]) -> None:
         self.settings = settings
@@ -50,7 +50,7 @@ class IdentityServices:
         self.token_cache = TokenCache(store, whole_tenant=whole_tenant)
         self.keyring = Keyring(store, seal, settings.card_alg)
         self.egress: Egress | None = open_issuer_egress(settings) if settings.jwt_issuer else None
-        self.jwt = None if self.egress is None else Verifier(_issuer(settings), fetcher(self.egress))
+        self.jwt = None if self.egress is None else JWTVerifier(_issuer(settings), fetcher(self.egress))
         self.access = Access(self.token_cache, self._rules(whole_tenant), self.audit, self.jwt)
 
     async def start(self) -> None:
@@ -88,7 +88,7 @@ class IdentityServices:
             )
 
     def _check_bind(self) -> None:
-        """A host without credentials is for its own machine."""
+        """Raise IdentityError if a host without credentials listens on more than loopback."""
         far = [host for host in self.hosts if not is_loopback(host)]
         if not far:
             return

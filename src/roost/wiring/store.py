@@ -1,4 +1,4 @@
-"""Opens the store, and what secrets in it are sealed with."""
+"""Opens the store, and loads the key that encrypts the secrets in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.stores.sqlite_process import WriterProcess
 
 
 class StoreSetupError(Exception):
-    """The store cannot be used like this; the message says what to change."""
+    """The store cannot be used with these settings; the message says what to change."""
 
 
 def open_store(settings: Settings) -> Store:
@@ -25,7 +25,7 @@ def open_store(settings: Settings) -> Store:
 
 
 def open_wakes(settings: Settings, store: Store) -> Wakes | None:
-    """Open the channel by which several hosts on one store wake each other. One host alone needs none."""
+    """Open the channel through which several hosts on one store wake each other. A single host needs none."""
     if not store.shared:
         return None
     from roost.stores.wakes import NatsWakes, PostgresWakes
@@ -34,7 +34,7 @@ def open_wakes(settings: Settings, store: Store) -> Wakes | None:
 
 
 def open_seal(settings: Settings, store: Store) -> Seal:
-    """Load the key that secrets in the store are sealed with. A store in memory needs none that is kept."""
+    """Load the key that encrypts secrets in the store. For a store in memory it is not kept."""
     if not settings.secret_file and (isinstance(store, MemoryStore) or not settings.data):
         return Seal(new_key())
     try:

@@ -1,4 +1,4 @@
-"""Who may call the host, and what other callers may see."""
+"""Access: who may call the host, and what other callers may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What remains of a task when its host crashes."""
+"""Tasks whose host crashes or restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a host responds to wrong requests."""
+"""Responses to wrong requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JSON-RPC and HTTP themselves require."""
+"""The requirements of JSON-RPC and HTTP themselves."""
 
 from __future__ import annotations
 

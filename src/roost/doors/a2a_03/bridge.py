@@ -5,7 +5,9 @@ What the layer gets wrong is corrected here; docs/a2a-0.3.md lists it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from a2a.compat.v0_3 import conversions
@@ -15,7 +17,6 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import EXACT
 from roost.doors.admission import Call, OpenStream
 from roost.doors.http import Headers
@@ -32,10 +33,19 @@ T = TypeVar("T")
 _LIST_CONFIGS = BY_NAME["ListTaskPushNotificationConfigs"]
 LISTED = 100
 """Tasks in a list. A2A 0.3 has no pages."""
+LARGE = 8 * 1024
+"""Bytes of input beyond which a conversion runs in a thread. A megabyte of small numbers takes seconds."""
+
+_worker = ThreadPoolExecutor(1, "a2a-0.3")
+
+
+async def offload(size: int, work: Callable[[], T]) -> T:
+    """Run a conversion on the event loop if its input is small, otherwise in a thread, one at a time."""
+    return work() if size <= LARGE else await asyncio.get_running_loop().run_in_executor(_worker, work)
 
 
 class Conversion(NamedTuple):
-    """How an operation's result becomes a value of 0.3."""
+    """Converts an operation's result to a value of 0.3."""
 
     message: type[Message]
     """The response of 1.0 as a protobuf message."""
@@ -53,7 +63,7 @@ def _configs(response: pb.ListTaskPushNotificationConfigsResponse) -> list[old.T
 
 
 def compat_card(card: pb.AgentCard) -> old.AgentCard:
-    """The signatures belong to the card of 1.0 and do not fit this one. No task has a history of its states."""
+    """Convert a card of 1.0, without its signatures, which do not fit the card of 0.3. No task lists its states."""
     made = conversions.to_compat_agent_card(card)
     capabilities = made.capabilities.model_copy(update={"state_transition_history": False})
     return made.model_copy(update={"signatures": None, "protocol_version": "0.3.0", "capabilities": capabilities})
@@ -78,13 +88,13 @@ CONVERSIONS: dict[str, Conversion] = {
 }
 
 
-class Result(NamedTuple):
+class CompatResult(NamedTuple):
     value: Any
     """The result in the form that the binding asked for."""
     replayed: bool
 
 
-async def carry_out(call: Call, operation: Operation, core: Message, form: Callable[[Any], Any]) -> Result:
+async def carry_out(call: Call, operation: Operation, core: Message, form: Callable[[Any], Any]) -> CompatResult:
     """Carry out a unary operation. `form` turns the value of 0.3 into what the binding sends."""
     if (
         isinstance(core, pb.ListTaskPushNotificationConfigsRequest)
@@ -103,19 +113,19 @@ async def carry_out(call: Call, operation: Operation, core: Message, form: Calla
         message.MergeFromString(_expressible(lambda: encode(data)))
         return form(conversion.to_compat(message))
 
-    return Result(await offload(len(data), convert), replayed)
+    return CompatResult(await offload(len(data), convert), replayed)
 
 
 async def _first_config(
     call: Call, core: pb.ListTaskPushNotificationConfigsRequest, form: Callable[[Any], Any]
-) -> Result:
-    """In 0.3 a webhook need not be named: then its task's first one is meant."""
+) -> CompatResult:
+    """Read the first webhook of a task: in 0.3 a request need not name one."""
     found: list[old.TaskPushNotificationConfig] = (
         await carry_out(call, _LIST_CONFIGS, core, lambda found: found)
     ).value
     if not found:
         raise TaskNotFound("The task has no webhook", metadata={"taskId": core.task_id})
-    return Result(form(found[0]), False)
+    return CompatResult(form(found[0]), False)
 
 
 async def open_stream(call: Call, operation: Operation, core: Message) -> TaskStream:
@@ -201,7 +211,7 @@ def plain(model: BaseModel) -> Any:
 
 
 def with_integers(value: Any) -> Any:
-    """Protobuf has no integers in a Struct: 5 came back as 5.0. Above 2^53 a double may never have been an integer."""
+    """Restore integers, which a protobuf Struct turns into doubles. Above 2^53 a double may not have been one."""
     if isinstance(value, dict):
         return {key: with_integers(item) for key, item in value.items()}
     if isinstance(value, list):

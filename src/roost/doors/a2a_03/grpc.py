@@ -14,10 +14,9 @@ from a2a.compat.v0_3.proto_utils import FromProto, ToProto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.bridge import carry_out, event_of, events_of, open_stream
+from roost.doors.a2a_03.bridge import carry_out, event_of, events_of, offload, open_stream
 from roost.doors.a2a_03.door import speaks_0_3
 from roost.doors.a2a_03.errors import name_of
-from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import CONFIG, TASK, check_name, core_of, from_message, name_config
 from roost.doors.admission import Call, OpenStream
 from roost.doors.grpc import GrpcDoor
@@ -75,7 +74,7 @@ class OldGrpcDoor(GrpcDoor):
         return await events_of(stream, frames, _event, ends_at_question=not operation.resumes)
 
     async def refuse(self, context: Servicer, error: A2AError) -> None:
-        """The SDKs of 0.3 read the error's name from the text."""
+        """Write an error. The SDKs of 0.3 read its name from the text."""
         await abort(context, error, f"{name_of(error)}: {error.message}")
 
 

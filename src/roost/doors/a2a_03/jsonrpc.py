@@ -8,9 +8,8 @@ from a2a.compat.v0_3 import types as old
 from msgspec import Raw
 from pydantic import BaseModel
 
-from roost.doors.a2a_03.bridge import OldForm, carry_out, open_stream, plain
+from roost.doors.a2a_03.bridge import OldForm, carry_out, offload, open_stream, plain
 from roost.doors.a2a_03.door import negotiate
-from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import from_params
 from roost.doors.admission import Call
 from roost.doors.errors import rpc_error

@@ -12,9 +12,8 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.bridge import LISTED, OldForm, carry_out, open_stream, with_integers
+from roost.doors.a2a_03.bridge import LISTED, OldForm, carry_out, offload, open_stream, with_integers
 from roost.doors.a2a_03.errors import rest_body
-from roost.doors.a2a_03.offload import offload
 from roost.doors.a2a_03.requests import core_of, from_json, history_length, push_from_json
 from roost.doors.admission import Call
 from roost.doors.http import REPLAYED, Request, Response, respond
@@ -90,7 +89,7 @@ def _old_request(operation: Operation, request: Request, path: dict[str, str]) -
 
 
 async def _check_empty(call: Call, request: Request) -> None:
-    """The path says everything. A body must still be a JSON object."""
+    """Check a body that is not needed, because the path says everything. It must still be a JSON object."""
     body = await read_body(call, request)
     if body.strip():
         decode(dict[str, Any], body)
@@ -128,4 +127,4 @@ FORMS: dict[str, Form] = {
     "DeleteTaskPushNotificationConfig": lambda nothing: b"{}",
     "GetExtendedAgentCard": _json_of(ToProto.agent_card),
 }
-"""How each result is encoded, by operation."""
+"""The function that encodes each result, by operation."""

@@ -48,7 +48,7 @@ class Chunks:
 
     def opening(self) -> bytes:
         first = self._chunk({"role": "assistant", "content": ""}, {"metadata": self.exchange.metadata()})
-        if self.exchange.reader.answered:  # directly: nothing will follow
+        if self.exchange.reader.answered:  # a direct reply: nothing will follow
             first += self._chunk({"content": self.exchange.reader.text()})
         return first
 

@@ -45,7 +45,7 @@ class NotDeletable(TaskNotCancelable):
 class OpenAIRoute(NamedTuple):
     method: str
     template: str
-    """Below /openai/v1/, or for the alias below an agent's path."""
+    """The path below /openai/v1/, or for the alias below an agent's path."""
     name: str
     """The name of the method of OpenAIDoor that serves it, without the underscore."""
     summary: str
@@ -285,7 +285,7 @@ class OpenAIDoor(Door):
     def _shown(self, profile: Profile) -> dict[str, str | int]:
         return {"id": profile.id, "object": "model", "created": self.started, "owned_by": "roost"}
 
-    # What they share
+    # The common part
 
     async def _body(self, request: Request, kind: type[T]) -> T:
         body = await request.body(self.context.max_body)

@@ -21,16 +21,16 @@ CODES = {
     "NOT_DELETABLE": "response_not_deletable",
     "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_PAYLOAD": "idempotency_key_reused",
 }
-"""As clients of OpenAI know them; the reason in small letters where none is here."""
+"""OpenAI's codes of errors. For an error that is not listed, the code is its reason in lower case."""
 
 FAILURES = {
     TaskState.FAILED: (502, "server_error", "agent_failed"),
     TaskState.REJECTED: (422, "invalid_request_error", "agent_rejected"),
     TaskState.CANCELED: (409, "server_error", "task_canceled"),
 }
-"""How a task that ended without an answer is told: status, type, code."""
+"""The error for a task that ended without an answer: status, type, code."""
 NO_RETRY: Headers = [(b"x-should-retry", b"false")]
-"""Or OpenAI's clients would ask the agent to do the same again, by themselves."""
+"""The header that stops OpenAI's clients from sending a failed request again automatically."""
 
 
 def error_of(error: A2AError) -> Error:

@@ -22,7 +22,7 @@ KEY = b"idempotency-key"
 
 
 class TurnReference(NamedTuple):
-    """Names a turn by its task and the journal entry that it began with."""
+    """Identifies a turn by its task and the journal entry that it began with."""
 
     agent: str
     task: str
@@ -64,7 +64,7 @@ class Exchange:
         self.cancels = cancels
 
     def headers(self) -> Headers:
-        """The session and the task of the turn, for clients that look at headers."""
+        """The headers with the session and the task of the turn."""
         session = self.reader.task.context_id
         found: Headers = []
         if session.isascii() and session.isprintable():
@@ -106,7 +106,7 @@ class Exchange:
             await self.abandon()
 
     async def abandon(self) -> None:
-        """The client is gone: cancel the task if the operator's setting says so."""
+        """Cancel the task of a client that has left, if the operator's setting says so."""
         if self.cancels and not self.reader.settled:
             call = self.call
             try:
@@ -121,7 +121,7 @@ class Exchange:
 
 
 class TurnWriter(Protocol):
-    """How an API writes the events of a turn, each as one or several server-sent events."""
+    """The form in which an API writes the events of a turn, each as one or several server-sent events."""
 
     def opening(self) -> bytes: ...
     def piece(self, piece: Piece) -> bytes: ...

@@ -1,4 +1,4 @@
-"""What clients of OpenAI send, as far as it matters here; members that are not named are passed over."""
+"""The requests of OpenAI clients, as far as they matter here. Other members are ignored."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class InputMessage(Struct):
 
 
 class Item(InputMessage):
-    """Of `input`: a message, or something else."""
+    """An item of `input`: a message, or something else."""
 
     id: str | None = None
 
@@ -133,7 +133,7 @@ class ChatRequest(Struct):
     modalities: list[str] | None = None
 
     def check(self) -> None:
-        """Refuse what would change the form or the end of the answer, and cannot be had."""
+        """Refuse options that would change the form or the end of the answer, and that agents do not support."""
         _refuse("n", self.n not in (None, 1), "an agent gives one answer")
         _refuse("stop", bool(self.stop), "an agent ends by itself")
         _refuse("tools", bool(self.tools), "an agent has tools of its own")
@@ -176,7 +176,7 @@ class ResponsesRequest(Struct):
 
 
 def parse(kind: type[T], body: bytes) -> T:
-    """ParseError for bad JSON; InvalidParams, with the field, for the rest."""
+    """Decode a request. Raise ParseError for bad JSON, and InvalidParams, with the field, for anything else."""
     check_cost(body)
     try:
         try:
@@ -190,7 +190,7 @@ def parse(kind: type[T], body: bytes) -> T:
 
 
 def _bared(body: Any) -> Any:
-    """Only messages have to look like messages: of other items of `input` no more is left than what they are."""
+    """Reduce items of `input` other than messages to their type, so that only messages must have the right form."""
     items = body.get("input") if isinstance(body, dict) else None
     if not isinstance(items, list):
         return body

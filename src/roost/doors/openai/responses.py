@@ -20,7 +20,7 @@ STATUSES = {
     TaskState.REJECTED: "failed",
     TaskState.CANCELED: "cancelled",
 }
-"""Of the others: completed, where the answer may be a question."""
+"""The statuses of responses by state. All other states are `completed`, where the answer may be a question."""
 PHASES = {"started": "in_progress", "completed": "completed", "failed": "failed"}
 
 Object = dict[str, Any]
@@ -60,7 +60,7 @@ def response(exchange: Exchange) -> Object:
 
 
 def output(exchange: Exchange) -> list[Object]:
-    """Items in the order in which they began; the message is last if it has not, and an answer always has one."""
+    """Return the items in the order in which they began. There is always a message; if it has not begun, it is last."""
     reader, place = exchange.reader, exchange.place
     status = "completed" if reader.answered else "incomplete" if reader.settled else "in_progress"
     message = message_item(exchange, [text_part(reader.text())], status)
@@ -77,7 +77,7 @@ def text_part(text: str) -> Object:
 
 
 def call_item(agent: str, call: ToolCall) -> Object:
-    """The tool is the agent's own, so it is shown as one that the server calls; the client has nothing to do."""
+    """Describe a tool call. The tool is the agent's own, so it is shown as one that the server calls."""
     return {
         "id": _call_id(call),
         "type": "mcp_call",
@@ -91,7 +91,7 @@ def call_item(agent: str, call: ToolCall) -> Object:
 
 
 class ResponseEvents:
-    """`after`: the number of the last event that the client has."""
+    """Writes the typed events. `after` is the number of the last event that the client has."""
 
     def __init__(self, exchange: Exchange, after: int = -1) -> None:
         self.exchange = exchange
@@ -99,7 +99,7 @@ class ResponseEvents:
         self.number = 0
         self.spoke = False
         self.calls: dict[str, bool] = {}
-        """Tool calls that have begun, and whether their arguments were told."""
+        """Tool calls that have begun, and whether their arguments were sent."""
 
     def opening(self) -> bytes:
         first = self._event("response.created", response=response(self.exchange))

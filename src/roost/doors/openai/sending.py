@@ -1,4 +1,4 @@
-"""From a request of OpenAI to a message: which session it belongs to, and which question it answers."""
+"""Turns a request of OpenAI into a message: finds its session, and the question that it answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TurnRequest(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Where a message goes: the caller within its tenant, a context, and the task in it that waits for an answer."""
+    """The destination of a message: the caller within its tenant, a context, and the task there that waits."""
 
     principal: Principal
     context: str
@@ -81,7 +81,7 @@ async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: b
 
     async with call.stream(opened()) as stream:
         opening = stream.opening
-        if opening.replayed and not wanted.streams:  # the writer of streams says so itself
+        if opening.replayed and not wanted.streams:  # the writer of streams reports it
             request.response_headers.append(REPLAYED)
         if opening.task is None:
             task = task_of_reply(decoder(Message)(opening.message or b""))
@@ -93,7 +93,7 @@ async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: b
 
 
 async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[Call, Message]:
-    """Build the message of a turn: for which caller within its tenants, in which context, as the answer to what."""
+    """Build the message of a turn, with its destination."""
     engine, given = call.context.engine, wanted.metadata or {}
     key = request.header(KEY).strip()
     message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wanted.turn.parts)
@@ -148,16 +148,14 @@ async def _session_of(call: Call, principal: Principal, name: str) -> tuple[Prin
     if found is None:
         return principal, name
     try:
-        live = await engine.find(principal, call.agent, found[1])
+        new, _ = await engine.locate(principal, call.agent, found[1])
     except TaskNotFound:
         return principal, name
-    new = live.new
-    engine.unhold(live)
     return principal.within(new.scope.tenant, "session_id"), new.context_id
 
 
 async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
-    """Let a repeated message answer the question that it answered at first, or none, whatever waits now."""
+    """Let a repeated message answer the question that it answered the first time, or none, whatever waits now."""
     scope = Scope(joined.principal.tenant, joined.principal.owner, call.agent)
     found = await call.context.engine.reserved(idempotency.key(scope, key))
     if found is None:
@@ -166,7 +164,7 @@ async def _as_at_first(call: Call, joined: Joined, key: str) -> Joined:
 
 
 async def _recalled(call: Call, request: Request, turn: ChatTurn) -> ChatTurn:
-    """Add the text of answers that the client only names: of the last ones, as far as they are kept."""
+    """Add the text of the last answers that the client only names, as far as they are kept."""
     history = list(turn.history)
     named = [(at, one.text.id) for at, one in enumerate(history) if isinstance(one.text, NamedAnswer)]
     for at, item in named[-MOST_RECALLED:]:
@@ -193,7 +191,7 @@ def _no_previous(previous: str) -> PreviousNotFound:
 
 @contextmanager
 def _in_their_words(turn: ChatTurn) -> Iterator[None]:
-    """Reword errors of the engine: it names fields of a message, and the client has sent something else."""
+    """Reword errors of the engine, which name fields of an A2A message, in terms of the client's request."""
     try:
         yield
     except A2AError as error:

@@ -52,9 +52,9 @@ class ChatCompletion(Struct):
     usage: dict[str, Any] | None
     session_id: str
     metadata: dict[str, str]
-    """task_id, session_id and state."""
+    """The values of task_id, session_id and state."""
     agent_tool_calls: list[dict[str, Any]] = []
-    """Where the agent tells of them."""
+    """The tool calls, if the agent reports them."""
 
 
 class DeletedResponse(Struct):
@@ -86,4 +86,4 @@ class ResponseObject(Struct):
     conversation: ConversationRef
     usage: dict[str, Any] | None
     metadata: dict[str, str]
-    """The request's own, and task_id, session_id and state."""
+    """The metadata of the request, with task_id, session_id and state."""

@@ -1,4 +1,4 @@
-"""One turn of a client's: what it says now, as parts of a message, and what it has been told before."""
+"""One turn of a client: its new input as parts of a message, and the conversation before it."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ ASKS = ("user", DELEGATION)
 """The roles of those who give the agent something to do."""
 BINARY = "application/octet-stream"
 AUDIO = {"mp3": "audio/mpeg"}
-"""Where the format's name is not that of its type."""
+"""The media types of formats whose name differs from their type."""
 KEY = "openai"
-"""Of a message's metadata: what came beside the turn itself."""
+"""The key in a message's metadata for everything that came beside the turn itself."""
 REFERENCE = "item_reference"
 ANSWER, TOOL_CALL = "msg_", "mcp_"
-"""How the ids of our items begin."""
+"""The prefixes of the ids of our items."""
 OURS = re.compile(rf"{ANSWER}(?P<task>[^_]+)_(?P<seq>\d{{1,18}})|{TOOL_CALL}.+", re.ASCII)
 
 
 class NamedAnswer(NamedTuple):
-    """An answer of which the client sends no more than its id."""
+    """An earlier answer that the client sends only the id of."""
 
     id: str
 
@@ -60,10 +60,10 @@ class Earlier(NamedTuple):
 class ChatTurn(NamedTuple):
     parts: list[Part]
     places: list[str]
-    """Of each part: where it is in the request."""
+    """The field of the request that each part comes from."""
     instructions: str
     told_in: str
-    """Where the instructions are in the request."""
+    """The field of the request that holds the instructions."""
     history: list[Earlier]
     """The oldest first."""
     delegated: bool = False
@@ -71,7 +71,7 @@ class ChatTurn(NamedTuple):
 
 
 def turn_of(said: Sequence[InputMessage], name: str, instructions: str | None = None, *, in_session: bool) -> ChatTurn:
-    """The user's messages since the last answer are the turn; `name` is what the list is called."""
+    """Split a conversation. The user's messages since the last answer are the turn; `name` is the field of the list."""
     places = [(f"{name}[{at}]", one) for at, one in enumerate(said)]
     messages = [(place, one) for place, one in places if _is_message(place, one, in_session)]
     told = [_words(one) for _, one in messages if one.role in INSTRUCTIONS]
@@ -120,7 +120,7 @@ def beside(turn: ChatTurn, *, with_history: bool, room: int) -> JSONObject:
 
 
 def _is_message(place: str, one: InputMessage, in_session: bool) -> bool:
-    """Or the id of one. Other items, such as the calls of an earlier answer, are passed over."""
+    """Return a message, or the id of one. Other items, such as the calls of an earlier answer, are ignored."""
     if _is_reference(one):
         if not in_session and OURS.fullmatch(one.id or "") is None:
             raise Unsupported(f"{place}.type: no such item is kept here; send it itself", field=f"{place}.type")
@@ -202,7 +202,7 @@ def _no_content(place: str, wanted: str, file_id: str | None) -> InvalidParams:
 
 
 def _at_url(place: str, url: str, filename: str = "") -> Part:
-    """A URL is handed on, never fetched; what is in a data: URL is here already."""
+    """Make a part from a URL, which is passed on and never fetched. The content of a data: URL is decoded."""
     if url.startswith("data:"):
         return _from_data_url(place, url, filename)
     try:
@@ -231,7 +231,7 @@ def _decoded(place: str, data: str) -> bytes:
 
 
 def shown(parts: list[Part]) -> str:
-    """Parts of an answer as text: data as JSON, a file as its name and type."""
+    """Write the parts of an answer as text: data as JSON, a file as its name and type."""
     return "".join(_shown(part) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""An agent's turn, read from its task's stream: text as it comes, tool calls, tokens, and how it ends."""
+"""Reads an agent's turn from its task's stream: text as it arrives, tool calls, tokens, and the end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from roost.protocol.types import (
 )
 
 BREAK = "\n\n"
-"""Between artifacts, and before a question."""
+"""The separator between artifacts, and before a question."""
 MAX_TOOL_CALLS = 1000
 SILENT = {
     TaskState.INPUT_REQUIRED: "The agent needs more input to go on.",
     TaskState.AUTH_REQUIRED: "The agent needs an authorization to go on.",
 }
-"""What is said where the agent says nothing."""
+"""The text for a state in which the agent says nothing."""
 MESSAGE = ""
-"""Among the ids of tool calls, which are never empty: the text."""
+"""The id of the text among the ids of tool calls, which are never empty."""
 
 
 class Piece(NamedTuple):
@@ -39,21 +39,21 @@ class Piece(NamedTuple):
 
 
 class TurnReader:
-    """`task` is the task as the turn begins, with what earlier turns have said, and is kept up to date.
+    """Reads one turn. `task` is the task when the turn begins, with the text of earlier turns, and is kept up to date.
 
-    Text that was streamed cannot be taken back. An artifact that begins anew is compared with what was sent of it: a
-    run after a crash repeats it, and the stream goes on where they part. Where this turn has added to an artifact of
-    earlier turns, such a run repeats those too; an artifact that this turn begins anew is all its own.
+    Text that was streamed cannot be withdrawn. When an artifact begins anew, because a run after a crash repeats it,
+    it is compared with what was sent, and the stream continues where they differ. If this turn has added to an artifact
+    of earlier turns, such a run repeats their text too; an artifact that this turn begins anew is its own.
     """
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.before = {artifact.artifact_id: shown(plain(artifact.parts)) for artifact in task.artifacts}
-        """Of each artifact, what earlier turns have said and this one has not replaced."""
+        """The text of earlier turns in each artifact, unless this turn has replaced it."""
         self.sent: dict[str, list[str]] = {}
-        """Of each artifact that this turn has touched, all that the client has of it."""
+        """The text that the client has of each artifact that this turn has changed."""
         self.owed: dict[str, str] = {}
-        """Of an artifact that began anew: what was sent of it and has not come again yet."""
+        """The text of an artifact that began anew which was sent and has not been repeated yet."""
         self.spoke = False
         message = task.status.message
         self.usage: TokenUsage | None = None if message is None else usage_of(message.metadata, message.parts)
@@ -68,7 +68,7 @@ class TurnReader:
 
     @property
     def settled(self) -> bool:
-        """The turn is over: the task has ended, or waits for the client."""
+        """Whether the turn is over: the task has ended, or waits for the client."""
         return self.state in SETTLED
 
     @property
@@ -76,7 +76,7 @@ class TurnReader:
         return self.state is TaskState.COMPLETED or self.state in PAUSED
 
     def feed(self, event: StreamResponse) -> list[Piece]:
-        """What is new to the client; nothing more once the turn is over."""
+        """Return what is new to the client; nothing once the turn is over."""
         if self.settled:
             return []
         if event.artifact_update is not None:
@@ -92,13 +92,13 @@ class TurnReader:
         return self._tools(message) if message is not None else []
 
     def text(self) -> str:
-        """All of the turn's text."""
+        """Return the whole text of the turn."""
         texts = [self._own(artifact) for artifact in self.task.artifacts]
         return BREAK.join(text for text in [*texts, self.closing] if text)
 
     @property
     def closing(self) -> str:
-        """The last words: a question, or what the agent says at the end."""
+        """The text at the end: a question, or the agent's last message."""
         message = self.task.status.message
         if not self.answered:
             return ""
@@ -109,12 +109,12 @@ class TurnReader:
 
     @property
     def failure(self) -> str:
-        """What the agent says of why there is no answer."""
+        """The agent's explanation why there is no answer."""
         message = self.task.status.message
         return (shown(plain(message.parts)) if message is not None else "") or f"The task is {word(self.state)}"
 
     def _own(self, artifact: Artifact) -> str:
-        """Without what earlier turns have said."""
+        """Remove the text of earlier turns."""
         return shown(plain(artifact.parts)).removeprefix(self.before.get(artifact.artifact_id, ""))
 
     def _artifact(self, event: TaskArtifactUpdateEvent) -> str:
@@ -173,7 +173,7 @@ def word(state: TaskState) -> str:
 
 
 def task_of_reply(message: Message) -> Task:
-    """A direct reply as a task that has ended with it; it has no id."""
+    """Represent a direct reply as a task that has ended with it, and that has no id."""
     status = TaskStatus(state=TaskState.COMPLETED, message=message)
     return Task(id=message.message_id, context_id=message.context_id, status=status)
 

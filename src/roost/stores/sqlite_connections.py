@@ -1,4 +1,4 @@
-"""How the methods of a store call SQL functions: on the connection of a reader, or in a transaction of the writer."""
+"""The connections of a SQLite store. Its methods run SQL functions on a reader, or in a transaction of the writer."""
 
 from __future__ import annotations
 
@@ -120,27 +120,27 @@ class Readers:
         return connection
 
 
-class Calls:
-    """What the methods made by `reads` and `writes` need of a store."""
+class SQLiteConnections:
+    """The readers and the writer of a store, which the methods made by `reads` and `writes` use."""
 
     def __init__(self, readers: Readers, writer: Writer) -> None:
         self.readers = readers
         self.writer = writer
 
 
-def reads(query: Query[P, T]) -> Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]:
+def reads(query: Query[P, T]) -> Callable[Concatenate[SQLiteConnections, P], Coroutine[Any, Any, T]]:
     """Make the query a method that runs on a reader."""
 
-    async def method(store: Calls, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(store: SQLiteConnections, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store.readers.do(query, *args, **kwargs)
 
     return method
 
 
-def writes(query: Query[P, T]) -> Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]:
+def writes(query: Query[P, T]) -> Callable[Concatenate[SQLiteConnections, P], Coroutine[Any, Any, T]]:
     """Make the query a method that runs in a transaction of the writer."""
 
-    async def method(store: Calls, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(store: SQLiteConnections, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store.writer.do(query, *args, **kwargs)
 
     return method
