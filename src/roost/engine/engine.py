@@ -44,7 +44,7 @@ from roost.engine.streams import Streams
 from roost.engine.views import snapshot_bytes, task_bytes, trim_task
 from roost.identity.principal import Principal
 from roost.identity.quotas import Meter, Quotas
-from roost.protocol.errors import Moved, TaskNotFound, Unavailable, UnsupportedOperation
+from roost.protocol.errors import Moved, TaskNotCancelable, TaskNotFound, Unavailable, UnsupportedOperation
 from roost.protocol.states import SETTLED
 from roost.protocol.types import (
     CancelTaskRequest,
@@ -349,6 +349,17 @@ class Engine:
             raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
         view = self.extensions.view(activated)
         return await self.streams.subscribe(principal, agent, request.id, last_event_id, view, counted=counted)
+
+    async def delete(self, principal: Principal, agent: str, task_id: str) -> bool:
+        """Delete a task of the caller, which is canceled first if it is not over. A tombstone remains.
+
+        False if the task cannot be deleted yet: it is still ending, or a webhook has something left to deliver.
+        """
+        try:
+            await self.cancellation.cancel(principal, agent, task_id)
+        except TaskNotCancelable:
+            pass  # it is over
+        return bool(await self.store.prune_task(agent, task_id))
 
     async def locate(self, principal: Principal, agent: str, task_id: str) -> tuple[NewTask, TaskState | None]:
         """Return what never changes of a task of the caller, and its state."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from roost.doors.admission import A2A, Call, speaks_any
@@ -247,15 +246,14 @@ class OpenAIDoor(Door):
     async def _delete_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
         """Delete the task of a response. It is canceled first if it is not over."""
         call, place = await self._find(request, principal, path["id"])
-        engine = self.context.engine
         async with reopen(call, request, place, follow=False):
             pass  # the response exists
-        with suppress(TaskNotCancelable):
-            await engine.cancel(call.principal, call.agent, CancelTaskRequest(id=place.task))
-        if not await engine.store.prune_task(call.agent, place.task):
+        if not await self.context.engine.delete(call.principal, call.agent, place.task):
             raise NotDeletable(
                 "The response cannot be deleted yet: its task is still ending, or a webhook has to hear of it"
             )
+        access = self.context.access
+        await access.audit.record(call.principal.name, "task.delete", place.task, address=access.address(request))
         await respond(request, Response(200, encode(shapes.DeletedResponse(place.response, "response", True))))
 
     async def _list_input_items(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
