@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from roost import Agent
-from roost.engine.live import SNAPSHOT_FLOOR, IllegalTransition, LiveTask
+from roost.engine.live import IllegalTransition, LiveTask
 from roost.engine.store_types import NewTask, Scope
+from roost.engine.task_fold import SNAPSHOT_FLOOR
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
 from roost.protocol.fold import fold, new_task

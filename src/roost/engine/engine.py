@@ -21,10 +21,9 @@ from roost.engine.answers import Answers
 from roost.engine.cancellation import Cancellation
 from roost.engine.committer import Committer
 from roost.engine.delivery import PushSettings
-from roost.engine.extension import Extensions, Incoming, View
+from roost.engine.extension import Extensions
 from roost.engine.hosted import Agents
-from roost.engine.intake import Intake, MessageLimits, Repeated
-from roost.engine.journal import as_of
+from roost.engine.intake import Intake, MessageLimits
 from roost.engine.leases import Lease, Worker
 from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks, shows
@@ -34,14 +33,14 @@ from roost.engine.push_configs import Webhooks
 from roost.engine.recovery import Recovery
 from roost.engine.remote_tasks import RemoteReader, RemoteTasks
 from roost.engine.repeats import Repeats
-from roost.engine.responses import ResultWaiter, SendResult, StreamWaiter, TaskStream
+from roost.engine.responses import SendResult, TaskStream
 from roost.engine.retention import DiskSpace, RetentionPolicy, RetentionSweeper
-from roost.engine.run import Run
 from roost.engine.runner import Runner
+from roost.engine.sending import Sending
 from roost.engine.stats import Stats
 from roost.engine.store_types import NewTask, Reserved, Scope, Stored
 from roost.engine.streams import Streams
-from roost.engine.views import snapshot_bytes, task_bytes, trim_task
+from roost.engine.views import snapshot_bytes, task_bytes
 from roost.identity.principal import Principal
 from roost.identity.quotas import Meter, Quotas
 from roost.protocol.errors import Moved, TaskNotCancelable, TaskNotFound, Unavailable, UnsupportedOperation
@@ -128,7 +127,7 @@ class Engine:
             self.draining,
             self.recovered,
         )
-        self.repeats = Repeats(self.lives)
+        self.sending = Sending(self.lives, self.intake, Repeats(self.lives))
         self.streams = Streams(self.lives, self.meter)
         self.cancellation = Cancellation(self.lives, self.worker, self.runner, store, wakes)
         self.lease = Lease(store, self.worker, self.stats, self._lapsed)
@@ -218,46 +217,7 @@ class Engine:
         self, principal: Principal, agent: str, request: SendMessageRequest, activated: Sequence[str] = ()
     ) -> SendResult:
         incoming = await self.intake.prepare(principal, agent, request, activated)
-        return (await self._send(incoming)).shown(self.extensions.view(activated))
-
-    async def _send(self, incoming: Incoming) -> SendResult:
-        request = incoming.request
-        configuration = request.configuration
-        waiting = ResultWaiter(self.lives)
-        try:
-            await self.intake.accept(incoming, waiting)
-        except Repeated as repeated:
-            return await self.repeats.send(repeated.reserved, request)
-        run, live = waiting.run, waiting.run.live
-        accepted = live.shown_seq
-        history = None if configuration is None else configuration.history_length
-        at_once = configuration is not None and configuration.return_immediately
-        try:
-            if run.decision is not None:
-                reply = await _decided(run)
-                if reply is not None:
-                    return SendResult(None, reply)
-            if waiting.over or at_once:
-                return SendResult(await live.read(lambda task, _: task_bytes(task, history)), None)
-            body = await waiting.settled
-            return SendResult(body if history is None else trim_task(body, history), None)
-        except Moved:
-            if not self.store.shared:
-                raise
-            return SendResult(await self._elsewhere(live.new.id, accepted, history, at_once), None)
-        finally:
-            waiting.detach()
-
-    async def _elsewhere(self, task_id: str, accepted: int, history: int | None, at_once: bool) -> bytes:
-        """Return the task as accepted, or as it ends or asks, after another host took it over."""
-        live = await self.lives.load(task_id)
-        if live is None:
-            raise Moved
-        try:
-            seq = accepted if at_once else await self.repeats.settled_after(live, accepted)
-            return task_bytes(await as_of(self.store, live.new, seq), history)
-        finally:
-            self.lives.unhold(live)
+        return (await self.sending.send(incoming)).shown(self.extensions.view(activated))
 
     async def stream(
         self,
@@ -275,28 +235,10 @@ class Engine:
         """
         self._require_streaming(agent)
         incoming = await self.intake.prepare(principal, agent, request, activated, keyed=keyed)
-        begin = partial(self._stream, incoming, self.extensions.view(activated))
+        begin = partial(self.sending.stream, incoming, self.extensions.view(activated))
         if not counted:
             return await begin()
         return await self.streams.counted(principal, incoming.principal.tenant, agent, begin)
-
-    async def _stream(self, incoming: Incoming, view: View | None) -> TaskStream:
-        configuration = incoming.request.configuration
-        following = StreamWaiter(self.lives, None if configuration is None else configuration.history_length, view)
-        try:
-            await self.intake.accept(incoming, following)
-        except Repeated as repeated:
-            return await self.repeats.stream(repeated.reserved, incoming.request, view)
-        if following.run.decision is not None:
-            try:
-                reply = await _decided(following.run)
-            except BaseException:
-                following.detach()
-                raise
-            if reply is not None:
-                following.detach()
-                return TaskStream(SendResult(None, reply), None, None)
-        return following.stream
 
     async def reserved(self, key: bytes) -> Reserved | None:
         """Return the task that holds an idempotency key."""
@@ -396,11 +338,3 @@ class Engine:
         hosted = self.agents.get(agent)
         if hosted is not None and not hosted.profile.streaming:
             raise UnsupportedOperation("This agent does not stream; use message:send")
-
-
-async def _decided(run: Run) -> bytes | None:
-    """Wait until a direct agent has replied, and return the reply; None if the exchange became a task."""
-    assert run.decision is not None
-    reply = await asyncio.shield(run.decision)
-    await run.live.commit()
-    return reply

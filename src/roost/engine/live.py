@@ -28,18 +28,17 @@ from roost.engine.store_types import (
     Position,
     PushConfig,
     Reservation,
-    Snapshot,
     Stored,
     TaskHead,
     Update,
 )
-from roost.engine.turn import OUTPUT
-from roost.engine.views import splice, split
+from roost.engine.task_fold import Event, States, TaskFold
+from roost.engine.views import splice
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decoder, encode
+from roost.protocol.codec import encode
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
 from roost.protocol.errors import Moved, Unavailable
-from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status, new_task
+from roost.protocol.fold import new_task
 from roost.protocol.states import SETTLED, TERMINAL, may_follow
 from roost.protocol.types import (
     JSONObject,
@@ -55,12 +54,8 @@ from roost.protocol.types import (
 
 R = TypeVar("R")
 
-SNAPSHOT_FLOOR = 64 * 1024
 READ_WAIT_S = 5.0
 """Seconds that a reader waits for a commit in progress."""
-
-Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
-"""What an entry does to the fold. A Part is appended to `output`."""
 
 
 class Phase(Enum):
@@ -104,8 +99,6 @@ class LiveTask:
     settled_bytes: bytes | None = None
     shown_seq = 0
     """The seq of the last committed wire entry."""
-    unsnapped = 0
-    snapshot_size = SNAPSHOT_FLOOR
     draining = False
     """Streams end after what is committed."""
     # What the next append carries beside its entries.
@@ -130,6 +123,7 @@ class LiveTask:
         *,
         created: bool = True,
         stamp: JSONObject | None = None,
+        fold: TaskFold | None = None,
     ) -> None:
         self.new = new
         self.touch = touch
@@ -141,11 +135,11 @@ class LiveTask:
         self.worker = head.worker
         self.fence = self.held_fence = head.fence
         self.hidden = head.hidden
-        self.task: Task = new_task(new.id, new.context_id)
+        self.fold = fold or TaskFold(new_task(new.id, new.context_id))
         self.entries: list[Entry] = []
         self.events: list[Event] = []
         self.flying: list[Entry] = []
-        self.flying_states: dict[int, TaskState] = {}
+        self.flying_states: States = {}
         self.commit_waiters: list[asyncio.Future[None]] = []
         self.flying_waiters: list[asyncio.Future[None]] = []
         self.readers: list[tuple[Callable[[Task, int], Any], asyncio.Future[Any]]] = []
@@ -182,15 +176,16 @@ class LiveTask:
         stamp: JSONObject | None,
     ) -> LiveTask:
         """A task as the journal has it. `last` is its last entry, `tail_bytes` the size of those since the snapshot."""
-        live = cls(stored.new, stored.head, touch, stamp=stamp)
-        live.task = task
+        live = cls(stored.new, stored.head, touch, stamp=stamp, fold=TaskFold(task, tail_bytes, stored.snapshot))
         live.seq, live.sub, live.chain, live.ordinal = last.seq, last.sub, last.chain, last.ordinal
         live.state = _state(stored.head, task)
         live.shown_seq = last.seq
-        live.unsnapped = tail_bytes
-        if stored.snapshot is not None:
-            live.snapshot_size = max(SNAPSHOT_FLOOR, len(stored.snapshot.body) + len(stored.snapshot.artifacts))
         return live
+
+    @property
+    def task(self) -> Task:
+        """The fold. While an append is being committed, it is ahead of the disk."""
+        return self.fold.task
 
     @property
     def lost(self) -> bool:
@@ -355,23 +350,11 @@ class LiveTask:
         """Return everything written so far as one append. The fold now includes it."""
         entries, events = self.entries, self.events
         self.entries, self.events = [], []
-        self.unsnapped += self.size
+        states = self.flying_states = self.fold.apply(entries, events, self.size)
         self.flying_bytes, self.size = self.size, 0
         self.phase = COMMITTING
         self.flying = entries
         self.flying_waiters, self.commit_waiters = self.commit_waiters, []
-        states = self.flying_states = {}
-        task = self.task
-        for entry, event in zip(entries, events, strict=True):
-            if type(event) is Part:
-                apply_part(task, OUTPUT, event)
-            elif type(event) is TaskArtifactUpdateEvent:
-                apply_artifact(task, event)
-            elif type(event) is TaskStatusUpdateEvent:
-                apply_status(task, event)
-                states[entry.seq] = event.status.state
-            elif type(event) is Received:
-                apply_message(task, event)
         append = Append(self.new.id, self.held_fence, entries)
         self.held_fence = self.fence
         if not self.created:
@@ -392,13 +375,10 @@ class LiveTask:
             self.reserve = self.push = None
             self.goes_on = self.turn = False
         self.settled_bytes = None
-        if (self.state in SETTLED and states) or self.unsnapped > self.snapshot_size:
-            body, artifacts = split(task)
-            append.snapshot = Snapshot(self.seq, self.sub, body, artifacts)
-            self.unsnapped = 0
-            self.snapshot_size = max(SNAPSHOT_FLOOR, len(body) + len(artifacts))
-            if self.state in SETTLED:
-                self.settled_bytes = splice(body, artifacts)
+        settled = bool(states) and self.state in SETTLED
+        append.snapshot = snapshot = self.fold.snapshot(self.seq, self.sub, settled=settled)
+        if snapshot is not None and self.state in SETTLED:
+            self.settled_bytes = splice(snapshot.body, snapshot.artifacts)
         return append
 
     def committed(self) -> None:
@@ -430,30 +410,16 @@ class LiveTask:
         if self.phase is not CLEAN or update.head.fence < self.fence:
             return
         head, entries = update.head, [e for e in update.entries if (e.seq, e.sub) > (self.seq, self.sub)]
-        states: dict[int, TaskState] = {}
-        for entry in entries:
-            self._apply(entry, states)
+        states = self.fold.apply_stored(entries)
         if entries:
             last = entries[-1]
             self.seq, self.sub, self.chain, self.ordinal = last.seq, last.sub, last.chain, last.ordinal
             self.shown_seq = last.seq
-            self.unsnapped += sum(len(entry.data) for entry in entries)
         self.fence = self.held_fence = head.fence
         self.worker, self.hidden, self.status_ms = head.worker, head.hidden, head.status_time
         self.state = _state(head, self.task)
         if self.ring:
             self._show(entries, states)
-
-    def _apply(self, entry: Entry, states: dict[int, TaskState]) -> None:
-        if entry.kind == kinds.MESSAGE:
-            apply_message(self.task, decoder(Received)(entry.data))
-        elif entry.sub == 0:
-            event = decoder(StreamResponse)(entry.data)
-            if event.status_update is not None:
-                apply_status(self.task, event.status_update)
-                states[entry.seq] = event.status_update.status.state
-            elif event.artifact_update is not None:
-                apply_artifact(self.task, event.artifact_update)
 
     @property
     def position(self) -> Position:
@@ -488,7 +454,7 @@ class LiveTask:
         if self.ring:
             self.ring.wake()
 
-    def _show(self, entries: list[Entry], states: dict[int, TaskState]) -> None:
+    def _show(self, entries: list[Entry], states: States) -> None:
         assert self.ring is not None
         self.ring.show(StreamFrame(one.seq, one.data, states.get(one.seq)) for one in entries if one.sub == 0)
 

@@ -1,0 +1,89 @@
+"""The fold of a live task: the Task that its entries make, kept up to date, and when it is stored as a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roost.engine.store_types import Snapshot
+from roost.engine.turn import OUTPUT
+from roost.engine.views import split
+from roost.protocol import entries as kinds
+from roost.protocol.codec import decoder
+from roost.protocol.entries import Entry, Received
+from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status
+from roost.protocol.types import (
+    Part,
+    StreamResponse,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatusUpdateEvent,
+)
+
+SNAPSHOT_FLOOR = 64 * 1024
+"""Bytes of entries below which a running task is not stored as a snapshot."""
+
+Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
+"""What an entry does to the fold. A Part is appended to `output`."""
+
+States = dict[int, TaskState]
+"""The states that status updates bring, by their seq."""
+
+
+class TaskFold:
+    """A snapshot is due when the entries since the last one are larger than it, so that neither reading nor appending
+    grows with the length of a task.
+
+    tail_bytes: the size of the entries since the last snapshot.
+    """
+
+    def __init__(self, task: Task, tail_bytes: int = 0, snapshot: Snapshot | None = None) -> None:
+        self.task = task
+        self.tail_bytes = tail_bytes
+        self.snapshot_size = SNAPSHOT_FLOOR
+        if snapshot is not None:
+            self._measure(snapshot)
+
+    def apply(self, entries: Sequence[Entry], events: Sequence[Event], size: int) -> States:
+        """Apply entries of this process, whose events it knows."""
+        task, states = self.task, {}
+        self.tail_bytes += size
+        for entry, event in zip(entries, events, strict=True):
+            if type(event) is Part:
+                apply_part(task, OUTPUT, event)
+            elif type(event) is TaskArtifactUpdateEvent:
+                apply_artifact(task, event)
+            elif type(event) is TaskStatusUpdateEvent:
+                apply_status(task, event)
+                states[entry.seq] = event.status.state
+            elif type(event) is Received:
+                apply_message(task, event)
+        return states
+
+    def apply_stored(self, entries: Sequence[Entry]) -> States:
+        """Apply entries that another process has written."""
+        states: States = {}
+        for entry in entries:
+            self.tail_bytes += len(entry.data)
+            if entry.kind == kinds.MESSAGE:
+                apply_message(self.task, decoder(Received)(entry.data))
+            elif entry.sub == 0:
+                event = decoder(StreamResponse)(entry.data)
+                if event.status_update is not None:
+                    apply_status(self.task, event.status_update)
+                    states[entry.seq] = event.status_update.status.state
+                elif event.artifact_update is not None:
+                    apply_artifact(self.task, event.artifact_update)
+        return states
+
+    def snapshot(self, seq: int, sub: int, *, settled: bool) -> Snapshot | None:
+        """Return the snapshot for an append that ends with this entry, if one is due: always when the task settles."""
+        if not settled and self.tail_bytes <= self.snapshot_size:
+            return None
+        snapshot = Snapshot(seq, sub, *split(self.task))
+        self.tail_bytes = 0
+        self._measure(snapshot)
+        return snapshot
+
+    def _measure(self, snapshot: Snapshot) -> None:
+        self.snapshot_size = max(SNAPSHOT_FLOOR, len(snapshot.body) + len(snapshot.artifacts))
