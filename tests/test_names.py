@@ -8,9 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "roost"
 
-ALLOWED = {
-    "Host": "the program in host.py, and the host in the URL of a webhook in engine/push_slots.py",
-}
+ALLOWED: dict[str, str] = {}
 """Names that may have several definitions, and why."""
 
 

@@ -121,6 +121,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "idempotency_ttl_s": (1, 2, 3),
     "idempotency_max": (1, 2, 3),
     "retention_days": (0.5, 1.5, 2.5),
+    "unserved_days": (0.5, 1.5, 2.5),
     "retention_tasks": (1, 2, 3),
     "min_free_mb": (1, 2, 3),
     "checkpoint_s": (1.5, 2.5, 0.0),

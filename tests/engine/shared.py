@@ -24,7 +24,7 @@ Heard = Callable[[Sequence[str]], None]
 
 
 class SharedStore(MemoryStore):
-    """What PostgreSQL does, as far as the engine can tell. `cut` are workers that cannot reach it."""
+    """Behaves like PostgreSQL, as far as the engine can tell. `cut` are workers that cannot reach it."""
 
     shared = True
 
@@ -139,7 +139,7 @@ class Replica:
         self.engine: Engine = host.engine
 
     def die(self) -> None:
-        """As kill -9 does, as far as others can tell: it writes nothing any more, and its lease runs out."""
+        """Do what kill -9 does, as far as others can tell: write nothing any more, and let the lease run out."""
         engine = self.engine
         engine.draining.set()
         engine.committer.dirty.clear()

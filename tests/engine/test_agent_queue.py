@@ -16,7 +16,7 @@ from roost.protocol.errors import TooManyRequests
 
 
 class FakeRun:
-    """As much of a Run as a queue looks at."""
+    """The part of a Run that a queue looks at."""
 
     hosted: Any = None
     """The agent that the run was accepted with: that of its queue."""

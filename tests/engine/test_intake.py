@@ -91,7 +91,7 @@ async def test_a_client_that_goes_while_its_answer_is_committed_leaves_a_task_th
 
 
 async def test_a_client_that_goes_does_not_stop_the_agent_that_waits_for_the_same_commit():
-    """Of a direct agent: the request and the agent's first step wait for one commit."""
+    """With a direct agent, the request and the agent's first step wait for one commit."""
     store, agent = GateStore(), Agent("direct", direct=True)
 
     @agent.on_message

@@ -1,4 +1,4 @@
-"""From the journal back to life: what a new host does with the tasks that another one left."""
+"""A new host continues the tasks that another one left in the journal."""
 
 from __future__ import annotations
 

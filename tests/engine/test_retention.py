@@ -1,4 +1,4 @@
-"""What is kept, for how long, and what happens when the disk is nearly full or the clock goes backwards."""
+"""Tasks are kept as long as the policy says, also when the disk is nearly full or the clock goes backwards."""
 
 from __future__ import annotations
 

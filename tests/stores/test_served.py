@@ -1,4 +1,4 @@
-"""Which agents are served, and which tasks nobody finishes when one is not served any more."""
+"""The stores record which agents are served, and list the tasks that nobody finishes when one is not any more."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a task is and how it runs."""
+"""The engine defines tasks and runs them."""

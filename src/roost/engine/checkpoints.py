@@ -41,7 +41,7 @@ class Segment(NamedTuple):
 
 class Checkpoint(NamedTuple):
     number: int
-    """From 1, without gaps."""
+    """Numbers begin with 1 and have no gaps."""
     time: int
     """Milliseconds."""
     statement: bytes

@@ -19,11 +19,11 @@ GROUP_ENTRIES = 4096
 GROUPS_AT_ONCE = 2
 RETRY_MAX_S = 1.0
 CLOSE_S = 8.0
-"""For the last commits, when the host stops."""
+"""Seconds for the last commits when the host stops."""
 
 
 class Committer:
-    """Two groups may be on their way at once, of different tasks: the store has the next when it is done with one."""
+    """Commits up to two groups at once, of different tasks, so that the store never waits for the next one."""
 
     def __init__(
         self, journal: Journal, stats: Stats, moved: Callable[[list[LiveTask]], None] = lambda lives: None
@@ -31,20 +31,20 @@ class Committer:
         self.journal = journal
         self.stats = stats
         self.moved = moved
-        """Called with what has been committed."""
+        """Called with the tasks that have been committed."""
         self.dirty: list[LiveTask] = []
         self.sleepers: list[asyncio.Future[None]] = []
         self.workers: list[asyncio.Task[None]] = []
         self.closing = False
         self.failed_at = float("-inf")
-        """When a commit failed last, by the monotonic clock."""
+        """When the last commit failed, by the monotonic clock."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.workers = [loop.create_task(self._work(), name=f"committer {number}") for number in range(GROUPS_AT_ONCE)]
 
     def touch(self, live: LiveTask) -> None:
-        """`live` has something to commit."""
+        """Commit what the task has written, soon."""
         self.dirty.append(live)
         self._wake()
 
@@ -54,7 +54,7 @@ class Committer:
         self._wake()
         done, late = await asyncio.wait(self.workers, timeout=CLOSE_S) if self.workers else (set(), set())
         if late:
-            log.error("the store does not answer: what was not acknowledged is left out")
+            log.error("the store does not answer: what was not acknowledged is not committed")
             for worker in late:
                 worker.cancel()
         await asyncio.gather(*done, *late, return_exceptions=True)
@@ -80,7 +80,7 @@ class Committer:
         self.sleepers.clear()
 
     def _gather(self) -> tuple[list[LiveTask], list[Append]]:
-        """What can be committed now: of a task whose last append is on its way, nothing."""
+        """Take what can be committed now. A task with an append in progress has to wait."""
         lives: list[LiveTask] = []
         group: list[Append] = []
         later: list[LiveTask] = []
@@ -144,13 +144,13 @@ class Committer:
             self.stats.transition(scope.agent, state)
 
     def _refuse_new(self) -> None:
-        """Those that came meanwhile and are not on record yet need not wait for the store."""
+        """Refuse messages that came in the meantime and are not on record yet, so that they need not wait."""
         for live in self.dirty:
             if (not live.created or live.goes_on) and not live.lost:
                 live.refused(_unavailable())
 
     def _give_up(self, lives: list[LiveTask], group: list[Append]) -> tuple[list[LiveTask], list[Append]]:
-        """New messages are refused at once; what agents have said is tried again until the store is back."""
+        """Refuse new messages at once, and return the emissions of agents, which are tried until the store is back."""
         keep: list[tuple[LiveTask, Append]] = []
         for live, append in zip(lives, group, strict=True):
             if append.create is not None or append.goes_on or self.closing:

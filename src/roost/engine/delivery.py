@@ -1,4 +1,4 @@
-"""One webhook's turn: what is pending is sent, one entry at a time, and each outcome is written down."""
+"""Delivers to one webhook: sends what is pending, one entry at a time, and records each outcome."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from roost.protocol.states import SETTLED
 log = logging.getLogger("roost.push")
 
 CALLS = 200
-"""Under way at the same time."""
+"""Calls in progress at the same time."""
 PAGE = 16
-"""Entries that are sent before others have a turn."""
+"""Entries that are sent to one webhook before others have a turn."""
 BURIED = 3
-"""Dead letters in a row after which a webhook is left alone."""
+"""Dead letters in a row after which a webhook is paused."""
 KEEP_S = 2.0
-"""A longer wait is not ours to wait: the config is for whoever is there when it is due."""
+"""Seconds. Before a longer wait the webhook is released, for whichever host is there when it is due."""
 RETRY_MAX_S = 3600.0
 CROWDED_S = 15.0
 WRONG_KEY_S = 30.0
@@ -41,7 +41,7 @@ GONE = 410
 class PushRules(NamedTuple):
     attempts: int = 7
     retry_s: float = 1.0
-    """Before the second attempt; doubled for each further one."""
+    """Seconds before the second attempt, doubled for each further one."""
     per_host: int = 8
     coalesce_s: float = 0.0
     secret: str = ""
@@ -49,7 +49,7 @@ class PushRules(NamedTuple):
 
 
 class PushSettings(NamedTuple):
-    """What calling webhooks needs."""
+    """Everything that calling webhooks needs."""
 
     sender: Sender
     seal: Seal
@@ -57,7 +57,7 @@ class PushSettings(NamedTuple):
 
 
 class Delivery:
-    """`drop` is called with hooks that need not be remembered any more."""
+    """`drop` is called with hooks that can be forgotten."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Delivery:
         self.closing = False
 
     async def turn(self, hook: Hook) -> float | None:
-        """Send a page of what is pending. Seconds until the next turn, or None if the task has to move first."""
+        """Send a page of what is pending. Return the seconds until the next turn, or None to wait for the task."""
         hook.again = False
         try:
             webhook = opened(self.seal, hook.config)
@@ -119,7 +119,7 @@ class Delivery:
         return None
 
     async def _is_task(self, hook: Hook) -> bool:
-        """False for a direct exchange: as long as it may become a task it is waited for, then it is forgotten."""
+        """Return False for a direct exchange. While it may become a task it is waited for; then it is forgotten."""
         stored = await self.store.read_task(hook.config.task_id)
         if stored is None:
             self.drop(hook)
@@ -133,7 +133,7 @@ class Delivery:
         return False
 
     async def _is_ours(self, hook: Hook) -> bool:
-        """Another host may have deleted or replaced it; then it must not be called any more."""
+        """Check that no other host has deleted or replaced the webhook, because then it must not be called any more."""
         return any(
             (push.config.id, push.config.sealed, push.holder)
             == (hook.config.id, hook.config.sealed, self.moves.worker.name)
@@ -163,7 +163,7 @@ class Delivery:
         self.moves.note(hook, hook.move(delay_s=0.0, keep=True))
 
     async def _failed(self, hook: Hook, webhook: Webhook, payload: PushPayload, trouble: Undeliverable) -> float | None:
-        """Try again later, or bury the entry and go on; a webhook that is gone, or takes nothing, is left alone."""
+        """Try again later, or make the entry a dead letter. A webhook that is gone or accepts nothing is paused."""
         self.stats.pushes["refused" if trouble.final else "failed"] += 1
         hook.attempts += 1
         hook.error = str(trouble)[:MAX_ERROR]
@@ -203,13 +203,12 @@ class Delivery:
         self.drop(hook)
 
     async def _release(self, hook: Hook, delay_s: float) -> None:
-        """For whoever is there when it is due."""
+        """Leave the webhook to whichever host is there when it is due."""
         await self.moves.save(hook, hook.move(delay_s=delay_s, keep=False))
         self.drop(hook)
 
     async def _rest(self, hook: Hook) -> None:
-        """All is delivered: if the task has nothing to say for now, forget the hook. The store keeps it due
-        if the task has moved in this moment."""
+        """Forget the hook if the task has ended or waits. The store keeps it due if the task has just changed."""
         if hook.settled is None:
             stored = await self.store.read_task(hook.config.task_id)
             if stored is None:
@@ -222,7 +221,7 @@ class Delivery:
 
 
 class Answered(Undeliverable):
-    """With a status that says no."""
+    """The receiver refused the call with this status."""
 
     def __init__(self, status: int) -> None:
         self.status = status

@@ -61,7 +61,7 @@ LEAVE_S = 5.0
 
 
 class StoreFigures(NamedTuple):
-    """What operators see of the store."""
+    """The store, as operators see it."""
 
     name: str
     wal_bytes: int | None

@@ -135,15 +135,15 @@ class Extensions:
         found = [stamp for stamp in stamps if stamp.items() <= metadata.items()]
         return {name: value for stamp in found for name, value in stamp.items()} or None
 
-    def view(self, activated: Iterable[str]) -> View | None:
+    def view(self, activated: Iterable[str]) -> ReaderView | None:
         """Return what shows tasks to a reader with these activations; None if they see base bytes."""
         if not self._adding:
             return None
         found = [self._adding[uri] for uri in activated if uri in self._adding]
-        return View(found) if found else None
+        return ReaderView(found) if found else None
 
 
-class View:
+class ReaderView:
     """Adds to base bytes what a reader's extensions add."""
 
     def __init__(self, extensions: Sequence[Extension]) -> None:

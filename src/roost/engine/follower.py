@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from roost.engine.extension import View
+from roost.engine.extension import ReaderView
 from roost.engine.live import LiveTask
 from roost.engine.ports import JournalReader
 from roost.engine.ring import StreamFrame, WakeThrottle
@@ -39,7 +39,7 @@ class Follower:
         throttle: WakeThrottle,
         position: int,
         ends: frozenset[TaskState],
-        view: View | None = None,
+        view: ReaderView | None = None,
         released: Callable[[LiveTask], None] = lambda live: None,
     ) -> None:
         self.live = live

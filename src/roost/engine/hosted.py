@@ -1,4 +1,4 @@
-"""What the engine and the cards know about an agent, and what the engine asks of it."""
+"""The port that agents implement, and the profile that the engine and the cards read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Caller(NamedTuple):
 
 
 class ExtendedCard(Struct, kw_only=True):
-    """What an agent's card tells one caller beyond what it tells everyone."""
+    """Additions to an agent's card for one caller."""
 
     description: str = ""
     """Replaces the agent's own description; empty keeps it."""
@@ -40,7 +40,7 @@ class ExtendedCard(Struct, kw_only=True):
 
 
 class Profile(Struct, kw_only=True):
-    """What a card says about an agent, and how the engine treats the agent."""
+    """A description of an agent: the source of its card, and of how the engine treats it."""
 
     id: str
     name: str

@@ -47,7 +47,7 @@ class MessageLimits(NamedTuple):
 
 
 class Client(Protocol):
-    """What a client has at the task that it sends a message to (responses.py)."""
+    """A client that sends a message and waits for a result or a stream (responses.py)."""
 
     def attach(self, run: Run) -> None:
         """The message is committed, and its run is about to begin."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from roost.engine import journal
-from roost.engine.extension import Extensions, View
+from roost.engine.extension import Extensions, ReaderView
 from roost.engine.follower import Follower
 from roost.engine.leases import Worker
 from roost.engine.live import LiveTask
@@ -154,7 +154,9 @@ class LiveTasks:
 
     # Following
 
-    def follow(self, live: LiveTask, position: int, ends: frozenset[TaskState], view: View | None = None) -> Follower:
+    def follow(
+        self, live: LiveTask, position: int, ends: frozenset[TaskState], view: ReaderView | None = None
+    ) -> Follower:
         """Follow a task from a position on. `view` shows each frame to the reader."""
         return Follower(live, self.store, self.stats, self.throttle, position, ends, view, self.release)
 

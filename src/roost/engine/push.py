@@ -1,11 +1,11 @@
 """Push notifications: the journal is the outbox, a config is a cursor into it.
 
-kick -> Hook -> slot of its host -> entries after the cursor -> POST, one at a time -> Moves -> cursor in the store
+kick -> Hook -> slot of its host -> entries after the cursor -> POST, one at a time -> PushCursors -> the store
 
-Whatever happens, an entry is called delivered only after a 2xx answer, so each one is sent at least
-once. A config at rest (all is delivered, and the task waits or is over) is a row in the store and
-nothing else; one whose task is active is a small object here; a coroutine is there only while there
-is something to send. What this worker loses, another takes over when it is due.
+An entry counts as delivered only after a 2xx response, so each one is sent at least once. A webhook at rest (everything
+is delivered, and the task waits or is over) is a row in the store and nothing else. A webhook of an active task is a
+small object here, and there is a coroutine only while there is something to send. When this worker is lost, another
+takes its webhooks over as they become due.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_TASKS = 500
 COUNT_EVERY = 5
 TAKE = 200
 BUSY = 2000
-"""Hooks at work at the same time; more are not taken from the store."""
+"""Hooks that work at the same time; beyond that, no more are taken from the store."""
 AMISS = 10_000
 CLOSE_S = 2.0
 ANY_SUB = 2**62
@@ -51,20 +51,20 @@ class Pusher:
         self.moves = PushCursors(store, worker, self._drop)
         self.delivery = Delivery(store, settings, extensions, stats, self.moves, self._drop)
         self.held: dict[str, dict[str, Hook]] = {}
-        """By task id and config id."""
+        """The webhooks that this worker holds, by task id and config id."""
         self.running: set[asyncio.Task[None]] = set()
         self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.leaving: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """Calls under way of hooks that were dropped."""
+        """Calls in progress of hooks that were dropped."""
         self.changing: set[tuple[str, str]] = set()
         """Configs whose row is being replaced or deleted."""
         self.asking = 0
         self.changed: set[tuple[str, str]] = set()
-        """Those that were, while the store was being asked what we hold: its answer may be old."""
+        """Configs that were changed while the store was asked what we hold, so that its answer may be old."""
         self.unsure: set[str] = set()
-        """Tasks whose configs may be ours without our knowing."""
+        """Tasks whose configs may be ours without this process knowing."""
         self.amiss = False
-        """The same for any task: an answer of the store was lost."""
+        """The same for every task, because a response of the store was lost."""
         self.rounds: Iterator[str] = iter(())
         self.hurry = asyncio.Event()
         self.watching: asyncio.Task[None] | None = None
@@ -74,7 +74,7 @@ class Pusher:
         self.watching = asyncio.get_running_loop().create_task(self._watch(), name="push")
 
     async def close(self) -> None:
-        """Let calls under way come to an end for a moment; the rest is for others at once."""
+        """Give calls in progress a moment to end, and release everything to other hosts."""
         self.closing = self.delivery.closing = True
         if self.watching is not None:
             self.watching.cancel()
@@ -103,12 +103,12 @@ class Pusher:
     # What is held
 
     def hold_new(self, config: PushConfig) -> None:
-        """A commit brought this config, for us."""
+        """Hold a webhook that a commit of this worker has created."""
         if not self.closing:
             self._hold(Hook(config))
 
     async def hold_task(self, task_id: str) -> None:
-        """A commit may have made the task's configs ours."""
+        """Hold the webhooks of a task that a commit may have given to this worker."""
         if self.closing:
             return
         try:
@@ -120,7 +120,7 @@ class Pusher:
             self.unsure.add(task_id)
 
     def kick(self, task_ids: Iterable[str]) -> None:
-        """These tasks have moved."""
+        """Deliver what is new of these tasks."""
         if not self.held:
             return
         for task_id in task_ids:
@@ -144,7 +144,7 @@ class Pusher:
 
     @asynccontextmanager
     async def _change(self, task_id: str, config_id: str) -> AsyncIterator[None]:
-        """One at a time for a task; what we knew of the config is forgotten first, on its way to the store too."""
+        """Change one config of a task at a time. What is known of it, or being written of it, is dropped first."""
         key = (task_id, config_id)
         lock = self.locks.setdefault(task_id, asyncio.Lock())
         async with lock:
@@ -165,7 +165,7 @@ class Pusher:
 
     @contextmanager
     def _ask(self) -> Iterator[None]:
-        """The store is asked what we hold; configs that are changed meanwhile are not adopted from its answer."""
+        """Remember which configs change while the store is asked what we hold, so that an old answer is not used."""
         self.asking += 1
         try:
             yield
@@ -175,7 +175,7 @@ class Pusher:
                 self.changed.clear()
 
     def _adopt(self, push: Push) -> None:
-        """The store says that it is due: if it is ours, go on with it."""
+        """Continue with a webhook that is due, if the store says that this worker holds it."""
         config = push.config
         key = (config.task_id, config.id)
         if push.holder is None:
@@ -290,7 +290,7 @@ class Pusher:
                 continue
 
     async def _take(self) -> None:
-        """Hold what is due and has no living holder."""
+        """Hold webhooks that are due and have no living holder."""
         if self.amiss:
             with self._ask():
                 for push in await self.store.list_pushes(failing=False, limit=AMISS):
@@ -314,7 +314,7 @@ class Pusher:
                 return
 
     async def _look(self) -> None:
-        """A wake-up from another process may be lost: see whether tasks that nobody told of have moved."""
+        """A wake-up from another process may be lost, so check tasks that have not been heard of for a while."""
         if not self.store.shared:
             return
         chosen = list(islice(self.rounds, LOOK_TASKS))

@@ -1,4 +1,4 @@
-"""Configs that this worker holds, and how their cursors get into the store: many in one transaction."""
+"""The webhooks that this worker holds, and their cursors, which are written to the store many at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_S, RETRY_MAX_S = 0.1, 1.0
 
 
 class Hook:
-    """A webhook that is ours to call, as far as it must be remembered between two calls."""
+    """A webhook that this worker calls, with what must be remembered between two calls."""
 
     __slots__ = (
         "after", "again", "attempts", "buried", "config", "cursor", "error", "kicked", "lost", "running", "settled",
@@ -33,18 +33,18 @@ class Hook:
         self.buried = buried
         self.error = error
         self.settled: bool | None = None
-        """Whether the task ended or waits with the entry at the cursor; None while nobody has looked."""
+        """Whether the task ended or paused with the entry at the cursor; None while that is unknown."""
         self.running: asyncio.Task[None] | None = None
         self.after: asyncio.Task[None] | None = None
-        """The last call of the hook that this one replaces: one at a time, whoever makes it."""
+        """The last call of the hook that this one replaces, which has to end first."""
         self.timer: asyncio.TimerHandle | None = None
-        """Until it is tried again."""
+        """Fires when the call is tried again."""
         self.again = False
-        """The task has moved since the last look."""
+        """The task has changed since the last look."""
         self.kicked = True
-        """The same, since the last look of the fallback."""
+        """The same, since the last look of the fallback for lost wake-ups."""
         self.lost = False
-        """No longer ours, or no longer this object's: nothing of it counts any more."""
+        """Another worker or another object has the webhook, so nothing of this one counts any more."""
 
     @classmethod
     def of(cls, push: Push) -> Hook:
@@ -67,7 +67,7 @@ class _Waiting(NamedTuple):
 
 
 class PushCursors:
-    """`lost` is called with those that turn out not to be ours."""
+    """`lost` is called with hooks that turn out to be another worker's."""
 
     def __init__(self, cursors: PushConfigs, worker: Worker, lost: Callable[[Hook], None]) -> None:
         self.cursors = cursors
@@ -79,22 +79,22 @@ class PushCursors:
         self.closing = False
 
     def note(self, hook: Hook, move: CursorMove) -> None:
-        """Write it soon. The next one of the same hook may replace it."""
+        """Write a move soon. The next one of the same hook may replace it."""
         self._put(hook, _Waiting(move, None))
 
     async def save(self, hook: Hook, move: CursorMove) -> bool:
-        """Write it; False if the hook is not ours."""
+        """Write a move, and return when it is written. False if the hook is another worker's."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._put(hook, _Waiting(move, done))
         return await done
 
     def is_awaited(self, hook: Hook) -> bool:
-        """It says more than where the cursor is."""
+        """Say whether someone waits for the hook's move to be written."""
         waiting = self.waiting.get(hook)
         return waiting is not None and waiting.done is not None
 
     async def forget(self, hook: Hook) -> None:
-        """Nothing of a hook that is lost is written after this."""
+        """Drop what waits of a lost hook, and return when nothing of it is being written any more."""
         self._resolve(self.waiting.pop(hook, None), False)
         async with self.writing:
             return
@@ -106,7 +106,7 @@ class PushCursors:
         self.waiting.clear()
 
     async def close(self) -> None:
-        """Write what waits, in one try."""
+        """Write what waits, in one attempt."""
         self.closing = True
         while self.task is not None:
             await self.task

@@ -1,4 +1,4 @@
-"""What a webhook is to be sent next: the entries after its cursor as they are, or the Task that they led to."""
+"""The next payloads of a webhook: the entries after its cursor, or the Task that they led to."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from roost.protocol.types import StreamResponse
 
 class PushPayload(NamedTuple):
     seq: int
-    """Of the last entry in it."""
+    """The seq of the last entry in it."""
     body: bytes
     settled: bool
-    """With that entry the task ended, or waits."""
+    """The task ended or paused with that entry."""
 
 
 async def entries_after(journal: Journal, task_id: str, cursor: int, limit: int) -> list[PushPayload]:

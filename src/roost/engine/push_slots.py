@@ -1,4 +1,4 @@
-"""How many calls are made at the same time: so many in all, so many of them to one host."""
+"""Limits on simultaneous calls to webhooks: in all, and to one host."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 CROWD = 1000
-"""So many at one host, waiting or calling, are enough: the rest waits in the store."""
+"""Webhooks of one host that may wait or call; the rest waits in the store."""
 
 
-class _Host:
+class _HostSlots:
     def __init__(self, limit: int) -> None:
         self.slots = asyncio.Semaphore(limit)
         self.users = 0
@@ -20,15 +20,15 @@ class Slots:
     def __init__(self, total: int, per_host: int) -> None:
         self.total = asyncio.Semaphore(total)
         self.per_host = per_host
-        self.hosts: dict[str, _Host] = {}
+        self.hosts: dict[str, _HostSlots] = {}
 
     def crowded(self, host: str) -> bool:
         return host in self.hosts and self.hosts[host].users >= CROWD
 
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
-        """The host's slot comes first: those who wait for a slow host take nothing from others."""
-        found = self.hosts.setdefault(host, _Host(self.per_host))
+        """Hold a slot for one call. The host's slot comes first, so that waiting for a slow host blocks no others."""
+        found = self.hosts.setdefault(host, _HostSlots(self.per_host))
         found.users += 1
         try:
             async with found.slots, self.total:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roost.engine.extension import View
+from roost.engine.extension import ReaderView
 from roost.engine.follower import SEND_ENDS
 from roost.engine.journal import as_of
 from roost.engine.live import LiveTask
@@ -38,7 +38,7 @@ class Repeats:
         finally:
             self.lives.unhold(live)
 
-    async def stream(self, reserved: Reserved, request: SendMessageRequest, view: View | None) -> TaskStream:
+    async def stream(self, reserved: Reserved, request: SendMessageRequest, view: ReaderView | None) -> TaskStream:
         """Return the stream of the first send, from its beginning."""
         configuration = request.configuration
         history = None if configuration is None else configuration.history_length

@@ -1,10 +1,10 @@
-"""What a client gets: a result or a stream, and what it holds of a task while it waits for them."""
+"""Results and streams for clients, and the clients that wait for them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from roost.engine.extension import View
+from roost.engine.extension import ReaderView
 from roost.engine.follower import SEND_ENDS, Follower
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.run import Run
@@ -24,7 +24,7 @@ class SendResult(NamedTuple):
         """The SendMessageResponse, which is also the first StreamResponse of a stream."""
         return b'{"task":%b}' % self.task if self.task is not None else b'{"message":%b}' % (self.message or b"")
 
-    def shown(self, view: View | None) -> SendResult:
+    def shown(self, view: ReaderView | None) -> SendResult:
         """The result with what the reader's extensions add."""
         return self if view is None or self.task is None else self._replace(task=view.task(self.task))
 
@@ -71,7 +71,7 @@ class StreamWaiter:
 
     run: Run
 
-    def __init__(self, lives: LiveTasks, history_length: int | None, view: View | None) -> None:
+    def __init__(self, lives: LiveTasks, history_length: int | None, view: ReaderView | None) -> None:
         self.lives = lives
         self.history_length = history_length
         self.view = view

@@ -98,9 +98,9 @@ class Run(Turn):
         """No other task runs in the context; otherwise the store has to be asked."""
         self._rerun = rerun
         self.decision = decision
-        """For a direct agent: the encoded reply, or None if the exchange became a task."""
+        """The outcome for a direct agent: the encoded reply, or None if the exchange became a task."""
         self.steps: dict[tuple[str, int], tuple[StepRecord, int]] = {}
-        """By name and occurrence: the steps on record that were not reached yet, with their ordinals."""
+        """The steps on record that were not reached yet, with their ordinals, by name and occurrence."""
         self.occurrences: dict[str, int] = {}
         """How many steps of each name have begun."""
         self.started: set[str] = set()

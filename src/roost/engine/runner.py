@@ -56,7 +56,7 @@ class Runner:
         self.queues: dict[str, AgentQueue] = {}
         """The queues of all agents that are served, and of removed ones whose last runs have not ended."""
         self.runs: dict[str, tuple[AgentQueue, Run]] = {}
-        """By task id: every run that is running or waits."""
+        """Every run that is running or waits, by task id."""
         self.waiting: dict[Run, asyncio.Task[None]] = {}
         """Runs that wait for their turn among all hosts, with the asyncio task that asks the store for it."""
         self.slots: dict[Run, QuotaSlot] = {}

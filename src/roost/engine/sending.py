@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from roost.engine.extension import Incoming, View
+from roost.engine.extension import Incoming, ReaderView
 from roost.engine.intake import Intake, Repeated
 from roost.engine.journal import as_of
 from roost.engine.live_tasks import LiveTasks
@@ -61,7 +61,7 @@ class Sending:
         finally:
             self.lives.unhold(live)
 
-    async def stream(self, incoming: Incoming, view: View | None) -> TaskStream:
+    async def stream(self, incoming: Incoming, view: ReaderView | None) -> TaskStream:
         """Accept the message, and follow its task from there on."""
         configuration = incoming.request.configuration
         following = StreamWaiter(self.lives, None if configuration is None else configuration.history_length, view)

@@ -27,7 +27,7 @@ class Histogram:
 class Stats:
     def __init__(self) -> None:
         self.transitions: dict[tuple[str, str], int] = {}
-        """(agent, state) -> how often a task of the agent entered it."""
+        """How often tasks of an agent entered a state."""
         self.entries = 0
         self.commit_failures = 0
         self.commit_seconds = Histogram()
@@ -35,19 +35,19 @@ class Stats:
         """Streams open now."""
 
         self.written: dict[Scope, list[int]] = {}
-        """Tasks made and bytes written that the store's accounts do not have yet."""
+        """Tasks created and bytes written in each scope that the stored usage does not include yet."""
         self.kept: list[StoredUsage] = []
-        """What the store keeps, by agent, as of the last look."""
+        """The stored usage by agent, as of the last look."""
         self.oldest_ms: int | None = None
         self.adopted = {"handed over": 0, "worker lost": 0}
         self.leases_lost = 0
         self.pruned = 0
         self.repeats = {"hit": 0, "miss": 0, "collision": 0, "eviction": 0}
-        """Messages that came with a key, and what they found."""
+        """Messages with an idempotency key, by outcome."""
         self.pushes = {"delivered": 0, "failed": 0, "refused": 0, "dead": 0}
-        """What became of calls to webhooks, and how many events were given up."""
+        """The outcomes of calls to webhooks, and how many events were given up."""
         self.push_outbox = 0
-        """Configs that are due, as of the last look; those of active tasks are among them."""
+        """Webhooks that are due, including those of active tasks, as of the last look."""
         self.push_dead = 0
 
     def wrote(self, scope: Scope, tasks: int, size: int) -> None:
@@ -63,7 +63,7 @@ class Stats:
 
 
 def size_of(append: Append) -> int:
-    """The bytes that a store keeps of it, whichever it is: the entries as msgpack, and the snapshot."""
+    """The bytes that an append adds to any store: the entries as msgpack, and the snapshot."""
     if not append.entries:
         return 0
     snapshot = append.snapshot
@@ -71,7 +71,7 @@ def size_of(append: Append) -> int:
 
 
 def summed(usages: Iterable[UsageDelta]) -> list[UsageDelta]:
-    """Each scope once, in their order."""
+    """Sum up the deltas of each scope, in the order of the scopes."""
     sums: dict[Scope, tuple[int, int]] = {}
     for *scope, tasks, size in usages:
         before = sums.get(Scope(*scope), (0, 0))

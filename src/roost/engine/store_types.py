@@ -113,7 +113,7 @@ class Adopted(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """What remains of a task that was pruned."""
+    """The remains of a pruned task."""
 
     task_id: str
     scope: Scope
@@ -160,7 +160,7 @@ class PushConfig(NamedTuple):
 
 
 class Append(Struct, array_like=True):
-    """What one task adds in one commit."""
+    """Everything that one task adds in one commit."""
 
     task_id: str
     fence: int
@@ -247,7 +247,7 @@ class UsageDelta(NamedTuple):
 
 
 class StoredUsage(NamedTuple):
-    """What is kept for a tenant, an owner or an agent, in all scopes that name it."""
+    """The usage of a tenant, an owner or an agent, summed over all scopes that name it."""
 
     name: str
     tasks: int

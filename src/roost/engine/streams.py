@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from roost.engine.extension import View
+from roost.engine.extension import ReaderView
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.journal import as_of
 from roost.engine.live import LiveTask
@@ -30,7 +30,7 @@ class Streams:
         agent: str,
         task_id: str,
         last_event_id: int | None,
-        view: View | None,
+        view: ReaderView | None,
         *,
         counted: bool,
     ) -> TaskStream:
@@ -58,7 +58,7 @@ class Streams:
             return stream
         return stream._replace(slot=slot)
 
-    async def _subscribe(self, live: LiveTask, last_event_id: int | None, view: View | None) -> TaskStream:
+    async def _subscribe(self, live: LiveTask, last_event_id: int | None, view: ReaderView | None) -> TaskStream:
         if last_event_id is not None:
             return await self._resume(live, last_event_id, view)
         if live.state in TERMINAL:
@@ -74,7 +74,7 @@ class Streams:
 
         return await live.read(look)
 
-    async def _resume(self, live: LiveTask, last: int, view: View | None) -> TaskStream:
+    async def _resume(self, live: LiveTask, last: int, view: ReaderView | None) -> TaskStream:
         """Return the Task as of entry `last`, then the entries after it, on a terminal task too."""
         shown = await live.read(lambda _, seq: seq)
         if not 1 <= last <= shown:

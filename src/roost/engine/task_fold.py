@@ -24,7 +24,7 @@ SNAPSHOT_FLOOR = 64 * 1024
 """Bytes of entries below which a running task is not stored as a snapshot."""
 
 Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
-"""What an entry does to the fold. A Part is appended to `output`."""
+"""The change that an entry makes to the fold. A Part is appended to `output`."""
 
 States = dict[int, TaskState]
 """The states that status updates bring, by their seq."""

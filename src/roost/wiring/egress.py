@@ -25,7 +25,7 @@ def open_egress(settings: Settings) -> Egress:
 
 
 def open_push(settings: Settings, egress: Egress, seal: Seal) -> PushSettings | None:
-    """What calling webhooks needs; None where the settings switch it off."""
+    """Prepare the calling of webhooks; None where the settings switch it off."""
     if not settings.push:
         return None
     rules = PushRules(
