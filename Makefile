@@ -7,6 +7,10 @@ SERVING := $(VENV)/.serving-$(SUM)
 STAMP := $(VENV)/.installed-$(SUM)
 # Python compiles what it imports; compiling everything that is installed takes as long as unpacking it.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# Python keeps what it has compiled, whatever the environment says: tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+# Two processes; one of them has all tests of a file, which share a host. tests/conftest.py says which files go first.
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: up test coverage check bench chaos fuzz cluster tck conform-sdk clean
 
@@ -14,12 +18,12 @@ up: $(or $(wildcard $(STAMP)),$(SERVING))
 	$(BIN)/roost serve examples/fleet
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python $(PYTEST)
 
 # The same, with the coverage of the hosts; takes a third longer.
 coverage: check
 	$(BIN)/coverage erase
-	COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest -n 2 --dist loadfile
+	COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=93
 

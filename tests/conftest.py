@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import coverage
 import httpx
@@ -20,6 +21,33 @@ for phase in ("connect", "read", "write", "pool"):
     setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, phase, PATIENCE_S)
 # To load the system's certificates takes longer than a request, and tests make hundreds of clients.
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
+
+
+LONGEST = (
+    "conform/test_sdk.py",
+    "chaos/test_short.py",
+    "conform/test_faults.py",
+    "test_benchmarks.py",
+    "fuzz/test_short.py",
+    "replicas/test_replicas.py",
+    "stores/test_conformance.py",
+    "mcp_door/test_stdio.py",
+    "mcp_door/test_workers.py",
+    "durability/test_faults.py",
+    "clients/test_page.py",
+    "agents/test_crash.py",
+    "access/test_matrix.py",
+    "replicas/test_store_commands.py",
+    "evidence/test_bundle_hostile.py",
+    "mcp_door/test_calls.py",
+    "chaos/test_cluster.py",
+)
+"""The files that take longest. They begin first, so that no worker is alone with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 def pytest_sessionfinish() -> None:

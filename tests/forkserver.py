@@ -154,7 +154,9 @@ def serve() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
     import roost
+    from roost.wiring.grpc import SILENT
 
+    os.environ |= SILENT  # gRPC reads it when it is imported, and forgets nothing in a fork
     for module in pkgutil.walk_packages(roost.__path__, "roost."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

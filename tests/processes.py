@@ -3,8 +3,8 @@
 with running(FLEET, data=tmp_path / "data") as server:
     roost("send", "hello", "you", url=server.url)
 
-A process is forked from one that has imported everything (see `forkserver`). With `fresh` it is a new interpreter,
-for what happens before the command begins: how it is installed, started and preloaded.
+A process is forked from one that has imported everything (see `forkserver`), and preloaded $LD_PRELOAD. With `fresh` it
+is a new interpreter, for what happens before the command begins: how it is installed and started.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ ROOT = Path(__file__).parents[1]
 FLEET = ROOT / "examples" / "fleet"
 
 
-SERVES = "Roost serves"
-_BANNER = re.compile(rf"{SERVES} \d+ agents? at (http\S+)/agents/")
+SERVES = "  Try it:\n    curl"
+"""The end of what a host says when it serves."""
+_BANNER = re.compile(r"Roost serves \d+ agents? at (http\S+)/agents/")
 _MAIN = "from roost.cli.main import main; main()"
 _MEASURED = f"import coverage; coverage.process_startup(); {_MAIN}"
 
@@ -209,9 +210,9 @@ def _start(
 ) -> Process:
     streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
     if not fresh:
-        return _fork_server().start(
-            words, env=environment(env), cwd=cwd, start_new_session=start_new_session, **streams
-        )
+        whole = environment(env)
+        server = _fork_server(whole.get("LD_PRELOAD", ""))
+        return server.start(words, env=whole, cwd=cwd, start_new_session=start_new_session, **streams)
     return subprocess.Popen(
         roost_command(*words),
         text=True,
@@ -224,8 +225,8 @@ def _start(
 
 
 @cache
-def _fork_server() -> ForkServer:
-    return ForkServer(ROOT, environment())
+def _fork_server(preload: str) -> ForkServer:
+    return ForkServer(ROOT, environment({"LD_PRELOAD": preload}))
 
 
 def finish(process: Process) -> tuple[str, str]:

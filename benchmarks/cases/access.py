@@ -10,7 +10,7 @@ from benchmarks import servers
 from benchmarks.bench import Bench, Outcome, Series, Stopwatch, ratios, row
 from benchmarks.stats import AtLeast, AtMost, NoBar
 from roost.doors.access import Access, AccessRules
-from roost.doors.http import Request
+from roost.doors.http import RequestHead
 from roost.engine.hosted import AgentLimits, Profile
 from roost.identity.audit import AuditLog
 from roost.identity.scopes import SCHEMES
@@ -94,11 +94,10 @@ async def check_us(secret: str) -> float:
         limits=AgentLimits(),
     )
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {secret}".encode()), (b"a2a-version", b"1.0")]
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
-    request = Request(scope, None, None, "/")  # type: ignore[arg-type]  # nothing reads or answers it
-    principal = await access.for_agent(request, profile)
+    request = RequestHead("POST", "/", headers, None, None)
+    principal = await access.caller(request, profile)
     assert principal.issuer == ISSUER
     start = time.perf_counter()
     for _ in range(CHECKS):
-        await access.for_agent(request, profile)
+        access.check_agent(request, await access.caller(request, profile), profile.id, profile)
     return (time.perf_counter() - start) / CHECKS * 1e6

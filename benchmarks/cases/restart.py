@@ -27,18 +27,19 @@ def run(bench: Bench) -> Outcome:
     fill(folder / "full", count - running, TaskState.COMPLETED, lambda _: OURS, OURS, bench.say)
     ready: list[float] = []
     again: list[float] = []
-    for _ in bench.each_round():
-        shutil.copytree(folder / "full", folder / "killed")  # a task that was killed three times is not tried again
-        with servers.roost(folder, "killed") as server:
+    for number, _ in enumerate(bench.each_round()):
+        killed = f"killed-{number}"
+        shutil.copytree(folder / "full", folder / killed)  # a task that was killed three times is not tried again
+        with servers.roost(folder, killed) as server:
             path, each = server.base + "/message:send", running // CONNECTIONS
             bench.load(Closed(server.port, path, FOR_LONG, CONNECTIONS, requests=each, at_once=True))
             _run_after(server, running)
             server.kill()
-        with servers.roost(folder, "killed") as server:
+        with servers.roost(folder, killed) as server:
             ready.append(server.ready_after())
             again.append(_run_after(server, running))
             server.kill()
-        shutil.rmtree(folder / "killed")
+        shutil.rmtree(folder / killed, ignore_errors=True)  # the writer of the killed host may be closing its files
         bench.say(f"    ready after {ready[-1]:.2f} s, {running:,} tasks run again after {again[-1]:.2f} s")
     what = f"killed with {count:,} tasks, {running:,} of them running"
     return Outcome(

@@ -164,24 +164,6 @@ async def test_a_run_longer_than_wall_s_is_failed_and_stopped(kind, caplog):
     assert "exceeded its time limit" in caplog.text
 
 
-async def test_a_run_silent_for_longer_than_silence_s_is_failed_and_stopped():
-    agent, ended = Agent("silent", silence_s=0.1), asyncio.Event()
-
-    @agent.on_message
-    async def fall_silent(task):
-        try:
-            yield "last words"
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    async with client(agent) as host:
-        task = await send(host, "go")
-        assert (task.status.state, text_of(task)) == (TaskState.FAILED, "last words")
-        assert status_text(task) == "The agent was silent for longer than 0.1 s."
-        await until(ended.is_set)
-
-
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0
@@ -191,6 +173,28 @@ class Clock:
     def monotonic(self) -> float:
         self.looks += 1
         return self.now
+
+
+async def test_a_run_silent_for_longer_than_silence_s_is_failed_and_stopped(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("roost.engine.runner.time", clock)
+    agent, ended = Agent("silent", silence_s=0.1), asyncio.Event()
+
+    @agent.on_message
+    async def fall_silent(task):
+        try:
+            yield "last words"
+            await until(lambda looks=clock.looks: clock.looks > looks, "a look at the limit")
+            clock.now += 0.2
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with client(agent) as host:
+        task = await send(host, "go")
+        assert (task.status.state, text_of(task)) == (TaskState.FAILED, "last words")
+        assert status_text(task) == "The agent was silent for longer than 0.1 s."
+        await until(ended.is_set)
 
 
 async def test_a_run_that_speaks_often_enough_is_not_silent(monkeypatch):

@@ -15,12 +15,12 @@ from tests.processes import FLEET, Server, begun, finish, roost, running
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(FLEET, data=tmp_path_factory.mktemp("data")) as server:
+    with running(FLEET, data=tmp_path_factory.mktemp("data"), args=("--drain-s", "0")) as server:
         yield server
 
 
-GOAL = 100
-"""Ten seconds: both commands follow the task long before it ends, however slowly they start."""
+AGENTS = Path(__file__).parent / "agents.py"
+GOAL = 10
 
 
 def counted(goal: int) -> str:
@@ -29,16 +29,19 @@ def counted(goal: int) -> str:
 
 def test_watch_survives_a_crash_of_the_host(tmp_path: Path) -> None:
     """Two who watch one task, as people do and as programs do: both end with all of it."""
-    with running(FLEET, data=tmp_path) as server:
-        task = server.send("job", str(GOAL), wait=False)["id"]
-        watched = ("watch", task, "--agent", "job")
+    gate = tmp_path / "gate"
+    env = {"AGENT_GATE": str(gate)}
+    with running(AGENTS, data=tmp_path / "data", env=env) as server:
+        task = server.send("count", str(GOAL), wait=False)["id"]
+        watched = ("watch", task, "--agent", "count")
         with begun(*watched, url=server.url) as people, begun(*watched, "--json", url=server.url) as program:
             assert people.stdout is not None
             assert program.stdout is not None
-            lines = [people.stdout.readline() for _ in range(5)]
-            events = [program.stdout.readline() for _ in range(3)]
+            lines = [people.stdout.readline() for _ in range(GOAL // 2)]
+            events = [program.stdout.readline()]
             server.kill()
-            with running(FLEET, data=tmp_path, port=server.port):
+            with running(AGENTS, data=tmp_path / "data", port=server.port, env=env):
+                gate.touch()
                 text, told = finish(people)
                 more_events, _ = finish(program)
     assert "".join(lines) + text == counted(GOAL)

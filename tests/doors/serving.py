@@ -25,7 +25,7 @@ def healthy(*sources: Path, args: tuple[str, ...] = (), data: Path | None = None
         yield host
         with httpx.Client(timeout=PATIENCE_S) as http:
             series = metrics(http, f"http://127.0.0.1:{port or host.port}")
-        assert [labels for _, labels in series if ("status", "500") in labels] == []
+        assert [labels for _, labels in series if ("status", "500") in labels] == [], host.stderr
     tracebacks = [line for line in host.stderr.splitlines() if "Traceback" in line and MEANT not in line]
     assert not tracebacks, "\n".join(tracebacks)
 

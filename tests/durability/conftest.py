@@ -73,7 +73,7 @@ def disk(tmp_path: Path, library: Path) -> Disk:
 @pytest.fixture
 def start(tmp_path: Path, disk: Disk) -> Callable[[], AbstractContextManager[Server]]:
     """Starts the host, as often as it has to be, on the same data."""
-    return lambda: running(AGENTS, data=tmp_path / "data", env=disk.environment(), fresh=True)
+    return lambda: running(AGENTS, data=tmp_path / "data", env=disk.environment())
 
 
 @pytest.fixture

@@ -153,7 +153,8 @@ def test_a_commit_whose_sync_failed_is_not_there_afterwards(disk: Disk, tmp_path
     """Its frames are in the file: a connection that reads the file anew would take them for committed."""
     done = subprocess.run(
         [sys.executable, "-c", FAILED_COMMIT, str(tmp_path / "data")],
-        env=environment({**disk.environment(), "PYTHONPATH": str(ROOT)}),
+        env=environment(disk.environment()),
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

@@ -474,5 +474,5 @@ async def test_missing_and_extra_lines_are_reported(journal: Written, tmp_path: 
     tasks = found["tasks.ndjson"].splitlines(keepends=True)
     changed = with_digests({**found, "tasks.ndjson": b"".join(tasks[1:])})
     texts = [fault.text() for fault in judged(packed(tarred(changed)), tmp_path).faults]
-    assert any("its task does not follow" in text for text in texts), texts
-    assert any("tasks.ndjson: the root differs" in text for text in texts), texts
+    assert any("the task of the entry is not the next one" in text for text in texts), texts
+    assert any("tasks.ndjson: the Merkle root differs" in text for text in texts), texts

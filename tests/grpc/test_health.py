@@ -74,7 +74,7 @@ async def test_a_host_that_cannot_write_does_not_serve_until_it_can(tmp_path: Pa
     def readiness(host: Server) -> int:
         return httpx.get(f"{host.url}/readyz", timeout=PATIENCE_S).status_code
 
-    with running(AGENTS, args=GRPC, data=tmp_path / "data", env=disk.environment(), fresh=True) as host:
+    with running(AGENTS, args=GRPC, data=tmp_path / "data", env=disk.environment()) as host:
         async with calling(place_of(host)) as caller:
             watching = HealthStub(caller.channel).Watch(HealthCheckRequest(service=SERVICE), timeout=PATIENCE_S)
             assert (await watching.read()).status == SERVES

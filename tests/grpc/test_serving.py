@@ -63,7 +63,7 @@ def test_it_is_off_until_it_is_asked_for() -> None:
 def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         place = f"127.0.0.1:{other.getsockname()[1]}"
-        said = told(roost("serve", FLEET, "--memory", "--port", "0", "--grpc", place))
+        said = told(roost("serve", FLEET, "--memory", "--port", "0", "--grpc", place, fresh=True))
         assert place in said
         assert "--grpc" in said
 
@@ -182,7 +182,7 @@ async def test_a_call_that_waits_is_told_to_come_back(server: Server) -> None:
 async def test_agents_with_a_process_of_their_own_start_beside_it() -> None:
     """A library with threads is easily hurt by a fork."""
     agents = Path(__file__).parents[1] / "agents" / "process_agents.py"
-    with running(agents, args=GRPC) as host:
+    with running(agents, args=GRPC, fresh=True) as host:
         async with calling(place_of(host)) as caller:
             assert (await caller.send("talk", "hi")).status.state == pb.TASK_STATE_INPUT_REQUIRED
         host.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -428,12 +429,15 @@ async def test_a_crowd_at_one_host_waits_in_the_store(store, sender, monkeypatch
         sender.shut.pop(URL).set()
 
 
-async def test_what_comes_within_the_window_is_sent_as_one_task(store, sender):
+async def test_what_comes_within_the_window_is_sent_as_one_task(store, sender, monkeypatch):
+    window = asyncio.Event()
+    monkeypatch.setattr(delivery, "asyncio", SimpleNamespace(sleep=lambda _: window.wait()))
     async with pushing(store, sender, RULES._replace(coalesce_s=0.05)) as pusher:
         task = await begun(store, pusher)
         for _ in range(5):
             await task.say()
             pusher.kick([task.id])
+        window.set()
         await until(lambda: sender.calls)
         (body,) = sender.bodies()
         sent = decoder(StreamResponse)(body).task

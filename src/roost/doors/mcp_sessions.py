@@ -25,7 +25,8 @@ OWN_SESSIONS = 250
 """The most sessions of one principal, so that it cannot take them all."""
 IDLE_S = 30 * 60.0
 LAST_RESULTS_S = 1.0
-"""Seconds that calls have to return their results when the host stops."""
+"""Seconds that calls have to return their results when the host stops, and notifications to arrive before a session
+ends."""
 OPENING, CANCELLED = "initialize", "notifications/cancelled"
 INSTRUCTIONS = (
     "Each agent of this host is a tool that takes a text. A call starts a task with an id, which continues by itself:"
@@ -70,8 +71,8 @@ class Sessions:
         """Sessions by their id."""
         self.opening: dict[asyncio.Task[Any], str] = {}
         """Principals whose session is being opened, by the request that opens it."""
-        self.served: set[asyncio.Task[Any]] = set()
-        """Requests whose response is not complete."""
+        self.served: dict[asyncio.Task[Any], bytes] = {}
+        """Requests that are being served. A notification has the id of its session, everything else nothing."""
         self.ended = asyncio.Event()
         self.running: asyncio.Task[None] | None = None
         self.draining: asyncio.Task[None] | None = None
@@ -116,6 +117,9 @@ class Sessions:
         if method == OPENING and SESSION not in request.headers:
             self._check_room(principal)
             self.opening[serving] = principal.name
+        session = request.headers.get(SESSION, b"")
+        if request.method == "DELETE":
+            await self._notified(session)
         user = AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[]))
         left = [body]
 
@@ -134,12 +138,22 @@ class Sessions:
                 sent = {**sent, "headers": [*sent["headers"], *kept, *request.response_headers]}
             await request.send(sent)
 
-        self.served.add(serving)
+        is_call = method is not None and "id" in message
+        self.served[serving] = b"" if is_call or request.method == "DELETE" else session
         try:
             await self.manager.handle_request({**request.scope, "user": user, ASKED: request}, receive, send)
         finally:
-            self.served.discard(serving)
+            del self.served[serving]
             self.opening.pop(serving, None)
+
+    async def _notified(self, session: bytes) -> None:
+        """Wait until a session has received its notifications, which the SDK confirms before it passes them on.
+
+        It fails to pass on what is left when the session ends.
+        """
+        left = [serving for serving, notified in self.served.items() if session and notified == session]
+        if left:
+            await asyncio.wait(left, timeout=LAST_RESULTS_S)
 
     def _check_room(self, principal: Principal) -> None:
         old = time.monotonic() - IDLE_S
