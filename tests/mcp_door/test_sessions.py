@@ -37,7 +37,7 @@ class Manager:
 
 async def test_a_session_ends_after_it_has_received_its_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK reports an error where it has confirmed a notification to a session that ends before it is passed on."""
-    monkeypatch.setattr(mcp_sessions, "LAST_WORDS_S", PATIENCE_S)
+    monkeypatch.setattr(mcp_sessions, "LAST_RESULTS_S", PATIENCE_S)
     agent, manager = Agent("some"), Manager()
 
     @agent.on_message
