@@ -23,7 +23,7 @@ from roost.egress import Egress
 from roost.engine.engine import Engine
 from roost.engine.extension import Extension
 from roost.engine.ids import new_id
-from roost.engine.intake import MessageLimits
+from roost.engine.limits import MessageLimits
 from roost.engine.ports import Store, Wakes
 from roost.engine.retention import RetentionPolicy
 from roost.evidence.checkpoint import Checkpointer

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from roost.engine.delivery import PushRules
 from roost.engine.ids import new_id, now_us, timestamp
 from roost.engine.push import Pusher
+from roost.engine.push_delivery import PushRules
 from roost.engine.stats import Stats
 from roost.engine.store_types import Append, CursorMove, NewTask, Push, PushConfig, Scope, StoreUnavailable, TaskHead
 from roost.engine.webhook import Headers, Undeliverable, sealed

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from roost.engine import delivery, push, push_slots
-from roost.engine.delivery import PushRules
+from roost.engine import push, push_slots
 from roost.engine.push import Pusher
+from roost.engine.push_delivery import PushRules
 from roost.engine.store_types import PushConfig
 from roost.engine.webhook import Undeliverable, delivery_id
 from roost.identity.seal import Seal, new_key
@@ -91,7 +91,7 @@ async def test_cursors_of_many_are_written_together(store, sender):
 
 
 async def test_a_failure_is_tried_again_after_twice_the_time_each(store, sender, monkeypatch):
-    monkeypatch.setattr(delivery, "jittered", lambda seconds: seconds)
+    monkeypatch.setattr(push_delivery, "jittered", lambda seconds: seconds)
     sender.answers[URL] = [500, Undeliverable("no connection", final=False), 302, 503, 200]
     async with pushing(store, sender, RULES._replace(attempts=7)) as pusher:
         task = await begun(store, pusher)
@@ -114,7 +114,7 @@ async def test_a_failure_is_tried_again_after_twice_the_time_each(store, sender,
 
 
 async def test_waits_are_never_longer_than_an_hour(store, sender, monkeypatch):
-    monkeypatch.setattr(delivery, "jittered", lambda seconds: seconds)
+    monkeypatch.setattr(push_delivery, "jittered", lambda seconds: seconds)
     sender.answers[URL] = 500
     async with pushing(store, sender, PushRules(attempts=100, retry_s=1e6)) as pusher:
         task = await begun(store, pusher)
@@ -192,7 +192,7 @@ async def test_a_webhook_that_is_gone_is_left_alone_at_once(store, sender):
 
 
 async def test_a_long_wait_is_for_whoever_is_there_who_counts_on(sender, monkeypatch):
-    monkeypatch.setattr(delivery, "KEEP_S", 0.0)
+    monkeypatch.setattr(push_delivery, "KEEP_S", 0.0)
     store = SharedStore()
     sender.answers[URL] = 500
     async with pushing(store, sender, RULES._replace(retry_s=600.0)) as first:
@@ -209,7 +209,7 @@ async def test_a_long_wait_is_for_whoever_is_there_who_counts_on(sender, monkeyp
 
 
 async def test_a_short_wait_does_not_go_with_the_worker_that_waits(sender, monkeypatch):
-    monkeypatch.setattr(delivery, "KEEP_S", 3600.0)
+    monkeypatch.setattr(push_delivery, "KEEP_S", 3600.0)
     store = SharedStore()
     sender.answers[URL] = [500]
     async with pushing(store, sender, RULES._replace(retry_s=600.0)) as first:
@@ -400,7 +400,7 @@ async def test_a_direct_exchange_is_no_news_until_it_is_a_task(store, sender):
 
 
 async def test_a_slow_host_takes_only_its_own_slots(store, sender, monkeypatch):
-    monkeypatch.setattr(delivery, "CALLS", 4)
+    monkeypatch.setattr(push_delivery, "CALLS", 4)
     slow = [f"https://slow.example.com/{number}" for number in range(10)]
     sender.shut = dict.fromkeys(slow, asyncio.Event())
     async with pushing(store, sender, RULES._replace(per_host=2)) as pusher:
@@ -431,7 +431,7 @@ async def test_a_crowd_at_one_host_waits_in_the_store(store, sender, monkeypatch
 
 async def test_what_comes_within_the_window_is_sent_as_one_task(store, sender, monkeypatch):
     window = asyncio.Event()
-    monkeypatch.setattr(delivery, "asyncio", SimpleNamespace(sleep=lambda _: window.wait()))
+    monkeypatch.setattr(push_delivery, "asyncio", SimpleNamespace(sleep=lambda _: window.wait()))
     async with pushing(store, sender, RULES._replace(coalesce_s=0.05)) as pusher:
         task = await begun(store, pusher)
         for _ in range(5):
@@ -455,7 +455,7 @@ async def test_what_comes_within_the_window_is_sent_as_one_task(store, sender, m
 
 
 async def test_with_another_key_a_config_waits_for_one_who_has_its_own(sender, monkeypatch, caplog):
-    monkeypatch.setattr(delivery, "WRONG_KEY_S", 0.05)
+    monkeypatch.setattr(push_delivery, "WRONG_KEY_S", 0.05)
     store = SharedStore()
     async with pushing(store, sender, seal=Seal(new_key())) as pusher:
         task = await begun(store, pusher)
@@ -651,7 +651,7 @@ async def test_two_who_replace_a_config_at_the_same_time_leave_one_of_theirs(sto
 
 
 async def test_whoever_closes_gives_back_what_waits_for_its_next_try(sender, monkeypatch):
-    monkeypatch.setattr(delivery, "KEEP_S", 3600.0)
+    monkeypatch.setattr(push_delivery, "KEEP_S", 3600.0)
     store = SharedStore()
     sender.answers[URL] = 500
     async with pushing(store, sender, RULES._replace(retry_s=600.0)) as pusher:

@@ -11,16 +11,15 @@ The result is a `Call`, whose streams are context managers.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.doors.access import Access, confined
 from roost.doors.guard import asked_extensions, require_version, version_of
+from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import RequestHead, WebSocket
 from roost.engine.engine import Engine
-from roost.engine.follower import Follower
 from roost.engine.hosted import Profile
 from roost.engine.live import LiveTask
 from roost.engine.responses import SendResult, TaskStream
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 A2A, ADMIN, OBSERVABILITY = "a2a", "admin", "observability"
 """The surfaces: groups of doors that have a rate of their own."""
-IDLE_S = 15.0
-"""Seconds without an event after which a stream sends a heartbeat."""
 POLICY_VIOLATION = 1008
 """The WebSocket close code of a connection whose credential has ended."""
 
@@ -200,30 +197,6 @@ class OpenStream:
         return Unavailable(
             "the host is shutting down; subscribe to the task to continue", metadata=position, retry_after=1
         )
-
-
-class Heartbeat:
-    """One timer for all streams: it wakes those that have sent nothing for IDLE_S."""
-
-    def __init__(self) -> None:
-        self.streams: dict[Follower, float] = {}
-        """The monotonic time at which each stream last sent something."""
-        self.timer: asyncio.TimerHandle | None = None
-
-    def sent(self, follower: Follower) -> None:
-        self.streams[follower] = time.monotonic()
-        if self.timer is None:
-            self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat)
-
-    def forget(self, follower: Follower) -> None:
-        self.streams.pop(follower, None)
-
-    def _beat(self) -> None:
-        silent_since = time.monotonic() - IDLE_S
-        for follower, last in self.streams.items():
-            if last <= silent_since:
-                follower.nudge()
-        self.timer = asyncio.get_running_loop().call_later(IDLE_S / 3, self._beat) if self.streams else None
 
 
 class _WatchedSocket:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from roost.doors.access import Access
-from roost.doors.admission import Admission, Heartbeat
+from roost.doors.admission import Admission
 from roost.doors.cards import Cards
+from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import Connection, RequestHead
 from roost.engine.engine import Engine
 from roost.fleet.registry import Registry

@@ -20,16 +20,17 @@ from roost.engine import listing
 from roost.engine.answers import Answers
 from roost.engine.cancellation import Cancellation
 from roost.engine.committer import Committer
-from roost.engine.delivery import PushSettings
 from roost.engine.extension import Extensions
 from roost.engine.hosted import Agents
-from roost.engine.intake import Intake, MessageLimits
+from roost.engine.intake import Intake
 from roost.engine.leases import Lease, Worker
+from roost.engine.limits import MessageLimits
 from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks, shows
 from roost.engine.ports import Store, Wakes
 from roost.engine.push import Pusher
 from roost.engine.push_configs import Webhooks
+from roost.engine.push_delivery import PushSettings
 from roost.engine.recovery import Recovery
 from roost.engine.remote_tasks import RemoteReader, RemoteTasks
 from roost.engine.repeats import Repeats

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from roost.engine.answers import Answers, received_with
 from roost.engine.extension import Extensions, Incoming
 from roost.engine.ids import new_id, now_us
 from roost.engine.leases import Worker
+from roost.engine.limits import MessageLimits
 from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.media_types import check_input
@@ -31,19 +32,11 @@ from roost.engine.stats import Stats
 from roost.engine.store_types import NewTask, Reservation, Reserved, Taken
 from roost.identity.principal import Principal
 from roost.identity.quotas import Meter, QuotaExceeded, QuotaSlot
-from roost.protocol.codec import encode
-from roost.protocol.errors import AgentNotFound, IdempotencyKeyReused, InvalidParams, Moved, Unavailable
+from roost.protocol.errors import AgentNotFound, IdempotencyKeyReused, Moved, Unavailable
 from roost.protocol.types import SendMessageRequest, TaskState
 
-MAX_CONTEXT_ID = 256
 DIRECT_WITHIN_S = 1.0
 """Seconds in which a direct agent has to reply; then the exchange is a task."""
-
-
-class MessageLimits(NamedTuple):
-    parts: int = 1000
-    metadata: int = 64 * 1024
-    """Bytes of JSON, for the metadata of the message and of the request each."""
 
 
 class Client(Protocol):
@@ -116,11 +109,7 @@ class Intake:
         if self.draining.is_set():
             raise Unavailable("the host is shutting down", retry_after=1)
         self.worker.require_lease()
-        if len(message.context_id) > MAX_CONTEXT_ID:
-            raise InvalidParams(
-                f"message.contextId is longer than {MAX_CONTEXT_ID} characters", field="message.contextId"
-            )
-        self._check_size(request)
+        self.limits.check(request)
         return self.extensions.accept(Incoming(principal, agent, request, activated, keyed))
 
     async def accept(self, incoming: Incoming, client: Client) -> None:
@@ -156,16 +145,6 @@ class Intake:
             self.lives.unhold(await self.lives.find(principal, agent, task_id))
             raise Unavailable(f"The agent {agent!r} is not served at the moment; try again later", retry_after=60)
         raise AgentNotFound(f"There is no agent {agent!r} here; GET /agents/ lists those there are")
-
-    def _check_size(self, request: SendMessageRequest) -> None:
-        message, limits = request.message, self.limits
-        if len(message.parts) > limits.parts:
-            raise InvalidParams(
-                f"message.parts has {len(message.parts)} parts; at most {limits.parts} are taken", field="message.parts"
-            )
-        for field, metadata in (("message.metadata", message.metadata), ("metadata", request.metadata)):
-            if metadata and len(encode(metadata)) > limits.metadata:
-                raise InvalidParams(f"{field} is longer than {limits.metadata} bytes", field=field)
 
     # Repeats
 

@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from weakref import WeakValueDictionary
 
-from roost.engine.delivery import Delivery, PushSettings, jittered
 from roost.engine.extension import Extensions
 from roost.engine.leases import Worker
 from roost.engine.ports import Store
 from roost.engine.push_cursors import Hook, PushCursors
+from roost.engine.push_delivery import Delivery, PushSettings, jittered
 from roost.engine.stats import Stats
 from roost.engine.store_types import Position, Push, PushConfig, StoreUnavailable
 

@@ -16,6 +16,13 @@ from msgspec.structs import replace
 
 from roost.engine.hosted import HostedAgent
 from roost.engine.ids import now_us
+from roost.engine.limits import (
+    MAX_UNCOMMITTED,
+    MAX_UNCOMMITTED_BYTES,
+    MOST_UNCOMMITTED,
+    MOST_UNCOMMITTED_BYTES,
+    YIELD_EVERY,
+)
 from roost.engine.live import LiveTask
 from roost.engine.turn import OUTPUT, Step, Turn, Unwind
 from roost.extensions.data import TokenUsage, usage_artifact
@@ -34,15 +41,6 @@ from roost.protocol.types import (
 )
 
 log = logging.getLogger("roost.engine")
-
-YIELD_EVERY = 32
-"""Emissions after which `pace` lets other coroutines run."""
-MAX_UNCOMMITTED = 256
-MAX_UNCOMMITTED_BYTES = 1024 * 1024
-"""Entries and bytes of one task that may be uncommitted before `pace` waits."""
-MOST_UNCOMMITTED = 100_000
-MOST_UNCOMMITTED_BYTES = 64 * 1024 * 1024
-"""Entries and bytes of one task that may be uncommitted before an emission fails."""
 
 
 class TooFast(RuntimeError):

@@ -7,7 +7,7 @@ import logging
 import httpx
 
 from roost.egress import Egress, EgressFailed, EgressRefused, policy
-from roost.engine.delivery import CALLS, PushRules, PushSettings
+from roost.engine.push_delivery import CALLS, PushRules, PushSettings
 from roost.engine.webhook import Headers, Undeliverable
 from roost.identity.jwks import MAX_BYTES, Fetch
 from roost.identity.seal import Seal

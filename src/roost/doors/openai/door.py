@@ -24,7 +24,7 @@ from roost.doors.openapi_doors import openai_route
 from roost.doors.paths import OPENAI_ALIAS as ALIAS
 from roost.doors.paths import Endpoint, Table, values_of
 from roost.engine.hosted import Profile
-from roost.engine.intake import MAX_CONTEXT_ID
+from roost.engine.limits import MAX_CONTEXT_ID
 from roost.identity.principal import Principal
 from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, RouteNotFound, TaskNotCancelable, TaskNotFound
