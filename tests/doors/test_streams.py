@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from roost import Agent, asgi
-from roost.doors import admission, sse
+from roost.doors import heartbeat, sse
 from tests.doors.wire import VERSION, Door, Frame, Rest, Rpc, kind_of, sending, streams, text_of, unread
 from tests.processes import Server
 from tests.waiting import PATIENCE_S, eventually
@@ -371,7 +371,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_misses_nothing(door: Do
 
 async def test_a_silent_stream_gets_a_comment_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host runs in this process, where the heartbeat interval can be made short."""
-    monkeypatch.setattr(admission, "IDLE_S", 0.03)
+    monkeypatch.setattr(heartbeat, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")
 

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from roost import Agent
-from roost.doors import admission, sse
+from roost.doors import heartbeat, sse
 from roost.host import asgi
 from tests.doors.serving import healthy
 from tests.doors.wire import Rest, unread
@@ -111,7 +111,7 @@ def test_a_host_that_stops_ends_streams_with_an_error_and_waits_not(rest: Rest) 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
 async def test_a_silent_stream_gets_a_comment_now_and_then(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host runs in this process, where the heartbeat interval can be made short."""
-    monkeypatch.setattr(admission, "IDLE_S", 0.03)
+    monkeypatch.setattr(heartbeat, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")
 

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from roost.engine.extension import Extensions
 from roost.engine.ids import new_id, now_us, timestamp
+from roost.engine.leases import Worker
 from roost.engine.push import Pusher
-from roost.engine.push_delivery import PushRules
+from roost.engine.push_delivery import PushRules, PushSettings
 from roost.engine.stats import Stats
 from roost.engine.store_types import Append, CursorMove, NewTask, Push, PushConfig, Scope, StoreUnavailable, TaskHead
 from roost.engine.webhook import Headers, Undeliverable, sealed
@@ -220,7 +222,9 @@ async def pushing(
     seal: Seal = SEAL,
     started: bool = True,
 ) -> AsyncIterator[Pusher]:
-    pusher = Pusher(store, worker, sender, seal, rules, [AGENT], Stats())
+    pusher = Pusher(
+        store, Worker(worker, shared=store.shared), PushSettings(sender, seal, rules), Extensions(), Stats()
+    )
     if started:
         pusher.start()
     try:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from roost.engine import push, push_slots
+from roost.engine import push, push_delivery, push_slots
 from roost.engine.push import Pusher
 from roost.engine.push_delivery import PushRules
 from roost.engine.store_types import PushConfig
@@ -40,7 +40,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def begun(store: Store, pusher: Pusher, *, cursor: int = 0) -> Task:
     task = Task(store)
     config = webhook(task, cursor)
-    await task.begin(config, pusher.worker)
+    await task.begin(config, pusher.worker.name)
     pusher.hold_new(config)
     return task
 
@@ -504,7 +504,8 @@ async def test_a_worker_that_lost_its_lease_begins_anew_with_nothing(sender):
         sender.shut[URL] = asyncio.Event()
         task = await begun(store, pusher)
         await until(lambda: sender.calls)
-        pusher.lapse("w1+1")
+        pusher.worker.name = "w1+1"
+        pusher.lapse()
         assert (pusher.held, store.push(task.id).holder) == ({}, "w1")
         store.workers_dead.add("w1")
         sender.shut.pop(URL).set()
