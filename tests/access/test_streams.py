@@ -37,6 +37,7 @@ def read_to_its_end(person: Person, then: list[str], people: People, token: str)
 def test_a_stream_ends_when_its_token_is_revoked_and_the_task_does_not(people: People) -> None:
     made = people.operator.make("agent:*", subject="ada")
     lines = read_to_its_end(people.with_headers(bearer(made["token"])), ["tokens"], people, made["id"])
+    assert any("begun" in line for line in lines)
     assert not any("ended" in line or "COMPLETED" in line for line in lines)
     another = people.new("agent:*", subject="ada")
     (task,) = another.ask("GET", "/agents/turns/tasks").json()["tasks"]
