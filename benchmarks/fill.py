@@ -82,7 +82,7 @@ async def _write(store: SQLiteStore, appends: Iterator[Append], say: Callable[[s
 
 def _original(now: int, state: TaskState) -> Append:
     new = NewTask(new_id(), Scope("", "", AGENT), new_id(), now)
-    live = LiveTask.begin(new, "filler", False, lambda _: None)
+    live = LiveTask.begin(new, "filler", lambda _: None, hidden=False, stamp=None, reserve=None, push=None, turn=False)
     message = Message(
         message_id=MESSAGE_ID, role=Role.USER, parts=[Part(text="1")], task_id=new.id, context_id=new.context_id
     )
@@ -92,7 +92,7 @@ def _original(now: int, state: TaskState) -> Append:
     if state is TaskState.COMPLETED:
         artifact = Artifact(artifact_id="output", parts=[Part(text=str(now * 1000))])
         live.write_artifact(
-            now, TaskArtifactUpdateEvent(task_id=new.id, context_id=new.context_id, artifact=artifact, append=False)
+            now, TaskArtifactUpdateEvent(task_id=new.id, context_id=new.context_id, artifact=artifact, append=False), 1
         )
     live.write_status(now, state)
     return live.take()

@@ -204,9 +204,9 @@ def test_the_message_id_of_another_is_not_taken(office: Office, binding: type[Do
 
 
 def test_the_message_id_of_another_is_not_taken_by_the_extension_either(office: Office) -> None:
-    """Any id is one's own, a plain number too."""
+    """An id is one's own, whoever else uses it."""
     headers = {"A2A-Extensions": IDEMPOTENCY}
-    params = sending("hello", messageId="1")
+    params = sending("hello", messageId=str(uuid.uuid4()))
     tasks = [
         person.rest.ok("SendMessage", params, "teller", headers)["task"]["id"]
         for person in (office.owner, office.owner, office.colleague)

@@ -280,7 +280,7 @@ def test_a_message_that_comes_again_is_answered_though_there_is_no_room_for_anot
     """The answer is on record: it costs no task and no message."""
     worker = market["worker"]
     known = sending("known", messageId=str(uuid.uuid4()))
-    plain = sending("plain", messageId="1")
+    plain = sending("plain", messageId=str(uuid.uuid4()))
     asked = {"A2A-Extensions": IDEMPOTENCY}
     eventually(lambda: worker.rest.call("SendMessage", known, "teller").status_code == 200)
     eventually(lambda: worker.rest.call("SendMessage", plain, "teller", asked).status_code == 200)

@@ -252,7 +252,7 @@ async def test_a_cancel_that_wins_is_never_overwritten_by_what_the_agent_does_la
 
 
 async def test_an_agent_that_ignores_cancel_is_canceled_regardless_and_not_heard_again(monkeypatch, caplog):
-    monkeypatch.setattr("roost.engine.engine.CANCEL_WAIT_S", 0.05)
+    monkeypatch.setattr("roost.engine.cancellation.CANCEL_WAIT_S", 0.05)
     monkeypatch.setattr("roost.engine.runner.CANCEL_FORCED_S", 1.0)
     agent, began, release, seen = Agent("deaf"), asyncio.Event(), asyncio.Event(), []
 
@@ -287,7 +287,7 @@ async def test_an_agent_that_ignores_cancel_is_canceled_regardless_and_not_heard
 
 
 async def test_a_thread_that_ignores_cancel_is_canceled_regardless(monkeypatch):
-    monkeypatch.setattr("roost.engine.engine.CANCEL_WAIT_S", 0.05)
+    monkeypatch.setattr("roost.engine.cancellation.CANCEL_WAIT_S", 0.05)
     monkeypatch.setattr("roost.engine.runner.CANCEL_FORCED_S", 1.0)
     agent, began, release, seen = Agent("deaf"), threading.Event(), threading.Event(), []
 

@@ -130,15 +130,21 @@ def test_a_card_says_what_its_agent_said_of_itself(server: Server, http: httpx.C
                     "description": "SSE events carry ids; SubscribeToTask with Last-Event-ID goes on after that event.",
                 },
                 {
-                    "uri": IDEMPOTENCY,
-                    "description": "A message sent again with its messageId is answered as it was the first time, and"
-                    " makes no second task; with another content it is refused.",
-                },
-                {
                     "uri": MULTI_TENANT,
                     "description": "message.metadata.tenant_id chooses one of the caller's tenants; tasks of others do"
                     " not exist.",
                     "params": {"enforcement": "declared"},
+                },
+                {
+                    "uri": IDEMPOTENCY,
+                    "description": "A message sent again with its messageId is answered as it was the first time, and"
+                    " makes no second task; with another content it is refused.",
+                    "params": {
+                        "ttl_seconds": 86_400,
+                        "canonicalization": "jcs-rfc8785",
+                        "hash_algorithm": "sha-256",
+                        "max_cache_entries": 100_000,
+                    },
                 },
             ],
         },
@@ -161,8 +167,8 @@ def test_a_card_declares_the_extensions_of_the_agent(server: Server, http: httpx
     declared = http.get(f"{server.url}/agents/strict{CARD}").json()["capabilities"]["extensions"]
     assert [(extension["uri"], extension.get("required", False)) for extension in declared] == [
         (RESUME, False),
-        (IDEMPOTENCY, False),
         (MULTI_TENANT, False),
+        (IDEMPOTENCY, False),
         (REQUIRED, True),
         (OPTIONAL, False),
     ]

@@ -308,8 +308,7 @@ def test_an_extension_alone_does_not_take_paths_that_the_dialect_does_not_have(d
 
 @pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
 def test_an_extension_is_activated_and_echoed(dialect: Dialect, rest: Rest, header: str) -> None:
-    """Ids like this one are new each time, unless idempotency/v1 is asked for."""
-    headers, body = {header: f"{UNKNOWN}, {IDEMPOTENCY}"}, {"message": message(messageId=f"by hand {uuid.uuid4()}")}
+    headers, body = {header: f"{UNKNOWN}, {IDEMPOTENCY}"}, {"message": message(messageId=str(uuid.uuid4()))}
     first = dialect.ask("POST", "/messages:send", headers=headers, json=body)
     assert first.headers["a2a-extensions"] == IDEMPOTENCY
     rest.until(first.json()["task"]["id"], "hello", "COMPLETED")

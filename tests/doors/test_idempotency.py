@@ -66,18 +66,23 @@ def test_another_content_is_refused_in_the_form_of_the_binding(http: httpx.Clien
     assert over_rpc["data"][0]["metadata"] == info["metadata"]
 
 
-def test_the_extension_makes_any_id_a_key_and_is_echoed(http: httpx.Client, door: Door) -> None:
+def test_an_id_that_is_no_uuid_makes_a_new_message_each_time(http: httpx.Client, door: Door) -> None:
     params = message(message_id=f"order {uuid.uuid4()}")
     plain = [post(http, door.base, params).json()["task"]["id"] for _ in range(2)]
     assert plain[0] != plain[1]
+
+
+def test_the_extension_is_echoed_and_refuses_an_id_that_is_no_uuid(http: httpx.Client, door: Door) -> None:
+    params = message(message_id=str(uuid.uuid4()))
     headers = {"A2A-Extensions": EXTENSION.upper().replace("HTTPS", "https")}
     asked = [post(http, door.base, params, **headers) for _ in range(2)]
     assert [answer.headers["a2a-extensions"] for answer in asked] == [EXTENSION] * 2
     assert asked[1].headers["idempotent-replayed"] == "true"
     assert asked[0].content == asked[1].content
-    malformed = post(http, door.base, message(message_id="x" * 300), **headers)
-    assert malformed.status_code == 400
-    assert malformed.json()["error"]["details"][0]["reason"] == "IDEMPOTENCY_MESSAGE_ID_MALFORMED"
+    for wrong in ("x" * 300, "order 1", f"order {uuid.uuid4()}"):
+        malformed = post(http, door.base, message(message_id=wrong), **headers)
+        assert malformed.status_code == 400
+        assert malformed.json()["error"]["details"][0]["reason"] == "IDEMPOTENCY_MESSAGE_ID_MALFORMED"
 
 
 def test_the_same_id_at_another_agent_is_another_message(door: Door) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import httpx
@@ -49,7 +50,9 @@ def test_the_paths_of_agentic_sandbox_are_closed(
     strict: Server, lenient: Server, http: httpx.Client, prefix: str, headers: dict[str, str]
 ) -> None:
     def sends(host: Server) -> httpx.Response:
-        return http.post(f"{host.url}{prefix}/v1/messages:send", json=sending("Ada"), headers=headers)
+        return http.post(
+            f"{host.url}{prefix}/v1/messages:send", json=sending("Ada", messageId=str(uuid.uuid4())), headers=headers
+        )
 
     assert "task" in sends(lenient).json()
     problem = Rest.problem(sends(strict))

@@ -100,9 +100,9 @@ async def read(folder: Path) -> dict[str, Any]:
     store = SQLiteStore(folder)
     tasks = {}
     for task_id in ids:
-        live = await restore(store, task_id, lambda live: None)
-        assert live is not None
-        tasks[task_id] = json.loads(task_bytes(live.task))
+        found = await restore(store, task_id)
+        assert found is not None
+        tasks[task_id] = json.loads(task_bytes(found.task))
     listings = []
     for scope in scopes:
         found = await store.list_tasks(ListQuery(scope, "", TaskState.UNSPECIFIED, None, None, 1000, False))

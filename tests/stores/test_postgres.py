@@ -192,7 +192,7 @@ async def test_the_agents_of_a_database_of_schema_3_count_as_served_now_and_its_
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(postgres_schema, "STEPS", postgres_schema.STEPS[:3])
+        older.setattr(postgres_schema, "MIGRATIONS", postgres_schema.MIGRATIONS[:3])
         older.setattr(postgres_schema, "VERSION", 3)
         old = PostgresStore(database)
         await old.open()

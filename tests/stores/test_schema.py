@@ -172,7 +172,7 @@ async def test_the_agents_of_a_file_of_schema_4_count_as_served_now_and_its_rele
     path = tmp_path / "journal.db"
     release_1(path)
     with closing(sqlite3.connect(path)) as connection:
-        for statement in (statement for step in sqlite_schema.STEPS[1:4] for statement in step):
+        for statement in (statement for step in sqlite_schema.MIGRATIONS[1:4] for statement in step):
             connection.execute(statement)
         connection.execute("INSERT INTO meta VALUES ('schema', 4)")
         connection.execute("INSERT INTO scopes VALUES (1, 'tenant', 'owner', 'agent')")

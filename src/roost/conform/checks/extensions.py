@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
+from typing import Any
 
 from roost.conform.case import Case
 from roost.conform.check import ONCE, SHOULD, check
@@ -45,7 +47,7 @@ async def required(x: Case) -> None:
     EXTENSION + IDEMPOTENCY,
 )
 async def replay(x: Case) -> None:
-    params = {"message": x.hints.plain.message()}
+    params = {"message": _keyed(x)}
     first = await x.ok("SendMessage", params, ASKED)
     again = await x.ok("SendMessage", params, ASKED)
     if first.get("task", {}).get("id") != again.get("task", {}).get("id"):
@@ -59,7 +61,7 @@ async def replay(x: Case) -> None:
     EXTENSION + IDEMPOTENCY,
 )
 async def reused(x: Case) -> None:
-    message = x.hints.plain.message()
+    message = _keyed(x)
     await x.ok("SendMessage", {"message": message}, ASKED)
     other = {"message": {**message, "parts": [{"text": "something else"}]}}
     await x.refused("SendMessage", other, IdempotencyKeyReused, headers=ASKED)
@@ -73,8 +75,13 @@ async def reused(x: Case) -> None:
     on=ONCE,
 )
 async def race(x: Case) -> None:
-    params = {"message": x.hints.plain.message()}
+    params = {"message": _keyed(x)}
     results = await asyncio.gather(*(x.ok("SendMessage", params, ASKED) for _ in range(AT_ONCE)))
     ids = {result.get("task", {}).get("id") for result in results}
     if len(ids) != 1:
         raise CheckFailed(sorted(map(str, ids)), "one task")
+
+
+def _keyed(x: Case) -> dict[str, Any]:
+    """A plain message whose id is a UUID, as idempotency/v1 demands."""
+    return {**x.hints.plain.message(), "messageId": str(uuid.uuid4())}
