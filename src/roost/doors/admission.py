@@ -11,11 +11,11 @@ The result is a `Call`, whose streams are context managers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roost.doors.access import Access, confined
+from roost.doors.access import Access, Closable, confined
 from roost.doors.guard import asked_extensions, require_version, version_of
 from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import RequestHead, WebSocket
@@ -110,6 +110,18 @@ class Admission:
         version(call.head)
         call.head.extensions = self.engine.extensions.activate(asked_extensions(call.head), call.profile)
 
+    # Streams that follow no task
+
+    @contextmanager
+    def held_open(self, stream: Closable, principal: Principal, agent: str = "") -> Iterator[None]:
+        """Count an open stream for as long as the block lasts, and close it when the caller's credential ends."""
+        with self.meter.open_stream(principal.name, principal.tenant, agent):
+            self.access.watch(stream, principal)
+            try:
+                yield
+            finally:
+                self.access.unwatch(stream)
+
 
 def unknown_agent(agent: str) -> AgentNotFound:
     hint = "; the tenant of a request to the fleet names the agent" if ":" in agent else ""
@@ -145,13 +157,8 @@ class Call(NamedTuple):
     @asynccontextmanager
     async def socket(self, socket: WebSocket) -> AsyncIterator[None]:
         """Hold a WebSocket connection open: it counts as a stream, and ends with the caller's credential."""
-        watched = _WatchedSocket(socket)
-        with self.context.engine.meter.open_stream(self.principal.name, self.principal.tenant, self.agent):
-            self.context.access.watch(watched, self.principal)
-            try:
-                yield
-            finally:
-                self.context.access.unwatch(watched)
+        with self.context.admission.held_open(_WatchedSocket(socket), self.principal, self.agent):
+            yield
 
 
 class OpenStream:

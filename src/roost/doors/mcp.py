@@ -4,6 +4,7 @@ POST /mcp -> MCPDoor           authenticates the caller and parses the JSON
           -> mcp_sessions      the SDK: sessions (in versions of MCP that have them), streams, versions
           -> mcp_tools         the tools, and what a call of each does
           -> mcp_call          one call of an agent, for one client
+          -> mcp_subscriptions the streams of clients that listen for changes of the list of tools
 
 The SDK takes a second to load, so it is loaded with the first request, in a thread.
 """
@@ -96,11 +97,12 @@ class MCPDoor(Door):
             await self.opening.result().close()
 
     async def _opened(self) -> Sessions:
-        if self.closing:
-            raise Unavailable("the host is shutting down; connect again to continue", retry_after=1)
-        if self.opening is None:
+        if self.opening is None and not self.closing:
             self.opening = asyncio.get_running_loop().create_task(self._open(), name="mcp")
-        return await asyncio.shield(self.opening)
+        sessions = None if self.opening is None else await asyncio.shield(self.opening)
+        if sessions is None or self.closing:
+            raise Unavailable("the host is shutting down; connect again to continue", retry_after=1)
+        return sessions
 
     async def _open(self) -> Sessions:
         module = await asyncio.to_thread(importlib.import_module, "roost.doors.mcp_sessions")

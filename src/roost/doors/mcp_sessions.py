@@ -6,28 +6,35 @@ import asyncio
 import logging
 import time
 from collections.abc import MutableMapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import mcp_types as mcp
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from sse_starlette.sse import AppStatus
 
 from roost.doors.context import Context
 from roost.doors.http import NOT_KEPT, Request
+from roost.doors.mcp_subscriptions import Subscription, Subscriptions
 from roost.doors.mcp_tools import ASKED, SESSION, Tools, key_of
 from roost.identity.principal import Principal
 from roost.protocol.errors import InvalidRequest, TooManyRequests
 
 MAX_SESSIONS = 1000
+"""The most sessions, and the most subscriptions."""
 OWN_SESSIONS = 250
-"""The most sessions of one principal, so that it cannot take them all."""
+"""The most sessions of one principal, and the most subscriptions, so that it cannot take them all."""
 IDLE_S = 30 * 60.0
 LAST_RESULTS_S = 1.0
 """Seconds that calls have to return their results when the host stops, and notifications to arrive before a session
 ends."""
-OPENING, CANCELLED = "initialize", "notifications/cancelled"
+OPENING, CANCELLED, LISTEN = "initialize", "notifications/cancelled", "subscriptions/listen"
+STREAM = "roost.subscription"
+"""The key under which the scope of a request to listen carries its stream."""
 INSTRUCTIONS = (
     "Each agent of this host is a tool that takes a text. A call starts a task with an id, which continues by itself:"
     " get_task reads it, list_tasks lists your tasks, cancel_task ends one. If an agent asks a question, call its tool"
@@ -51,6 +58,7 @@ class Sessions:
 
     def __init__(self, context: Context, version: str, *, stateful: bool) -> None:
         self.tools = Tools(context)
+        self.subscriptions = Subscriptions(context, most=MAX_SESSIONS, most_own=OWN_SESSIONS)
         server: Server[Any] = Server(
             "roost",
             version=version,
@@ -59,6 +67,7 @@ class Sessions:
             get_tool_input_schema=lambda name: None,  # no argument is a header: the SDK need not look for one
             on_list_tools=self.tools.list,
             on_call_tool=self.tools.call,
+            on_subscriptions_listen=_listen,
         )
         self.manager = StreamableHTTPSessionManager(
             server,
@@ -84,11 +93,14 @@ class Sessions:
 
     async def _run(self, started: asyncio.Event) -> None:
         async with self.manager.run():
+            publishing = asyncio.get_running_loop().create_task(self.subscriptions.publish())
             started.set()
             await self.ended.wait()
+            publishing.cancel()
 
     def drain(self) -> None:
         self.tools.closing = True
+        self.subscriptions.close()
         if self.draining is None:
             self.draining = asyncio.get_running_loop().create_task(self._drain())
 
@@ -139,9 +151,12 @@ class Sessions:
             await request.send(sent)
 
         is_call = method is not None and "id" in message
+        listening = self.subscriptions.opened(request, principal) if method == LISTEN else nullcontext()
         self.served[serving] = b"" if is_call or request.method == "DELETE" else session
         try:
-            await self.manager.handle_request({**request.scope, "user": user, ASKED: request}, receive, send)
+            with listening as stream:
+                scope = {**request.scope, "user": user, ASKED: request, STREAM: stream}
+                await self.manager.handle_request(scope, receive, send)
         finally:
             del self.served[serving]
             self.opening.pop(serving, None)
@@ -184,3 +199,11 @@ class Sessions:
         """Refuse a second call with the same id: the SDK would mix up the answers and the cancellation of the two."""
         if key_of(request, principal, asked) in self.tools.calls:
             raise InvalidRequest("this session has a call with this id in progress: give each request an id of its own")
+
+
+async def _listen(
+    asked: ServerRequestContext[Any, Any], params: mcp.SubscriptionsListenRequestParams
+) -> mcp.SubscriptionsListenResult:
+    assert asked.request is not None
+    stream: Subscription = asked.request.scope[STREAM]
+    return await stream.serve(asked, params)
