@@ -18,7 +18,7 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb
 from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import A2AServiceStub
 
 from roost import Agent, asgi
-from roost.doors import admission, sse
+from roost.doors import heartbeat, sse
 from tests.a2a_03.wire import NAMES, Old, message, problem, proto_sending, sending
 from tests.doors.wire import Rest
 from tests.grpc.wire import refusal
@@ -122,7 +122,7 @@ async def test_a_silent_stream_gets_a_comment_now_and_then(binding: str, monkeyp
     """Every blank line ends an event with data: httpx-sse, which the Python clients of 0.3 use, would turn any other
     into an event without data. The host runs in this process, where the heartbeat interval can be made short.
     """
-    monkeypatch.setattr(admission, "IDLE_S", 0.03)
+    monkeypatch.setattr(heartbeat, "IDLE_S", 0.03)
     gate = asyncio.Event()
     agent = Agent("quiet")
 
