@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 
 from roost import Agent
 from roost.engine.extension import Extension, Incoming
@@ -36,7 +37,7 @@ class Mood(Extension):
             return incoming
         if (incoming.request.metadata or {}).get("mood") == "bad":
             raise InvalidParams("metadata.mood is bad", field="metadata.mood")
-        return incoming._replace(stamped_by=(*incoming.stamped_by, self))
+        return replace(incoming, stamped_by=(*incoming.stamped_by, self))
 
     def stamp(self, scope: Scope) -> JSONObject:
         return {"mood": scope.agent}

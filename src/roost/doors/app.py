@@ -86,7 +86,12 @@ class App:
         return Place(agent, slash + below, AGENT)
 
     async def _serve(self, request: Request) -> None:
-        door = next((door for door in self.doors if door.claims(request)), None)
+        door: Door | None
+        for door in self.doors:
+            if door.claims(request):
+                break
+        else:
+            door = None
         try:
             await self._pass(request, door)
         except ClientGone:

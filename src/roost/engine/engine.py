@@ -217,7 +217,7 @@ class Engine:
     async def send(
         self, principal: Principal, agent: str, request: SendMessageRequest, activated: Sequence[str] = ()
     ) -> SendResult:
-        incoming = await self.intake.prepare(principal, agent, request, activated)
+        incoming = self.intake.prepare(principal, agent, request, activated)
         return (await self.sending.send(incoming)).shown(self.extensions.view(activated))
 
     async def stream(
@@ -235,7 +235,7 @@ class Engine:
         counted: the stream counts in the quotas. keyed: messageId is an idempotency key, whatever its form.
         """
         self._require_streaming(agent)
-        incoming = await self.intake.prepare(principal, agent, request, activated, keyed=keyed)
+        incoming = self.intake.prepare(principal, agent, request, activated, keyed=keyed)
         begin = partial(self.sending.stream, incoming, self.extensions.view(activated))
         if not counted:
             return await begin()

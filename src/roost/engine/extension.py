@@ -14,7 +14,8 @@ a repeated message by those of the repeat. Evidence is base bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from roost.engine.hosted import Profile
 from roost.engine.store_types import Reservation, Scope
@@ -33,8 +34,8 @@ from roost.protocol.types import (
 )
 
 
-class Incoming(NamedTuple):
-    """A message at the intake, with what the extensions have decided about it."""
+class Incoming(Struct, frozen=True):
+    """A message at the intake, with what the extensions have decided about it. They return changed copies."""
 
     principal: Principal
     """The caller, confined to the tenant that the message is for."""

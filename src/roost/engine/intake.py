@@ -9,8 +9,8 @@ A message that is committed is run, whatever becomes of its client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.media_types import check_input
 from roost.engine.ports import Store
-from roost.engine.push_configs import Webhooks
+from roost.engine.push_configs import Webhooks, has_webhook
 from roost.engine.retention import DiskSpace
 from roost.engine.run import Run
 from roost.engine.runner import Runner
@@ -90,7 +90,7 @@ class Intake:
         self.arriving: dict[bytes, asyncio.Future[None] | None] = {}
         """Keys of messages that are being accepted, with a future if a repeat waits for the first one."""
 
-    async def prepare(
+    def prepare(
         self,
         principal: Principal,
         agent: str,
@@ -100,12 +100,9 @@ class Intake:
         keyed: bool = False,
     ) -> Incoming:
         """Check a message before anything is done about it."""
-        message = request.message
         queue = self.runner.queue(agent)
-        if queue is None:
-            await self._refuse_unserved(principal, agent, message.task_id)
-        else:
-            check_input(queue.hosted.profile, message)
+        if queue is not None:  # otherwise it is refused when it is known whether it is a repeat
+            check_input(queue.hosted.profile, request.message)
         if self.draining.is_set():
             raise Unavailable("the host is shutting down", retry_after=1)
         self.worker.require_lease()
@@ -139,10 +136,11 @@ class Intake:
 
     # Checks
 
-    async def _refuse_unserved(self, principal: Principal, agent: str, task_id: str) -> NoReturn:
+    async def _refuse_unserved(self, incoming: Incoming) -> None:
         """Refuse a message to an agent that is not served: 503 for an answer to one of its tasks, 404 otherwise."""
+        agent, task_id = incoming.agent, incoming.request.message.task_id
         if task_id:
-            self.lives.unhold(await self.lives.find(principal, agent, task_id))
+            self.lives.unhold(await self.lives.find(incoming.principal, agent, task_id))
             raise Unavailable(f"The agent {agent!r} is not served at the moment; try again later", retry_after=60)
         raise AgentNotFound(f"There is no agent {agent!r} here; GET /agents/ lists those there are")
 
@@ -177,14 +175,13 @@ class Intake:
 
     # New tasks
 
-    async def _take_in(self, incoming: Incoming, client: Client) -> None:
+    def _take_in(self, incoming: Incoming, client: Client) -> Coroutine[Any, Any, None]:
         queue = self.runner.queue(incoming.agent)
         if queue is None:
-            await self._refuse_unserved(incoming.principal, incoming.agent, incoming.request.message.task_id)
-        elif incoming.request.message.task_id:
-            await self.answers.take_in(incoming, queue, client)
-        else:
-            await self._take_new(incoming, queue, client)
+            return self._refuse_unserved(incoming)
+        if incoming.request.message.task_id:
+            return self.answers.take_in(incoming, queue, client)
+        return self._take_new(incoming, queue, client)
 
     async def _take_new(self, incoming: Incoming, queue: AgentQueue, client: Client) -> None:
         if self.disk.low:
@@ -193,8 +190,8 @@ class Intake:
         now = now_us()
         context_id = message.context_id or new_id()
         new = NewTask(new_id(), scope, context_id, now)
-        push = await self.webhooks.prepare(incoming, new.id)
-        slot = self._count(incoming)
+        push = await self.webhooks.prepare(incoming, new.id) if has_webhook(incoming) else None
+        slot = None if self.meter.idle else self._count(incoming)
         waits = queue.reserve(new)
         stamp = incoming.stamp(scope)
         received = received_with(incoming, stamp)
@@ -245,11 +242,9 @@ class Intake:
         client.attach(run)
         committed(waiter)
 
-    def _count(self, incoming: Incoming) -> QuotaSlot | None:
+    def _count(self, incoming: Incoming) -> QuotaSlot:
         """Count a new task in the quotas, and a message in the rate of its tenant."""
         meter, scope = self.meter, incoming.scope
-        if meter.idle:
-            return None
         slot = meter.admit_task(incoming.principal.name, scope.tenant, scope.agent)
         try:
             meter.check_rate("", "", scope.tenant, "")

@@ -176,7 +176,9 @@ class LiveTask:
         stamp: JSONObject | None,
     ) -> LiveTask:
         """A task as the journal has it. `last` is its last entry, `tail_bytes` the size of those since the snapshot."""
-        live = cls(stored.new, stored.head, touch, stamp=stamp, fold=TaskFold(task, tail_bytes, stored.snapshot))
+        live = cls(
+            stored.new, stored.head, touch, stamp=stamp, fold=TaskFold.restore(task, tail_bytes, stored.snapshot)
+        )
         live.seq, live.sub, live.chain, live.ordinal = last.seq, last.sub, last.chain, last.ordinal
         live.state = _state(stored.head, task)
         live.shown_seq = last.seq
@@ -319,7 +321,8 @@ class LiveTask:
         self.entries.append(Entry(seq, sub, kind, data, now, ordinal, chain))
         self.events.append(event)
         self.size += len(data)
-        self._touched()
+        if self.phase is CLEAN or self.phase is COMMITTING:
+            self._touched()
 
     def _touched(self) -> None:
         phase = self.phase

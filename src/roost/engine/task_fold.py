@@ -32,17 +32,22 @@ States = dict[int, TaskState]
 
 class TaskFold:
     """A snapshot is due when the entries since the last one are larger than it, so that neither reading nor appending
-    grows with the length of a task.
+    grows with the length of a task."""
 
-    tail_bytes: the size of the entries since the last snapshot.
-    """
+    tail_bytes = 0
+    """The size of the entries since the last snapshot."""
+    snapshot_size = SNAPSHOT_FLOOR
 
-    def __init__(self, task: Task, tail_bytes: int = 0, snapshot: Snapshot | None = None) -> None:
+    def __init__(self, task: Task) -> None:
         self.task = task
-        self.tail_bytes = tail_bytes
-        self.snapshot_size = SNAPSHOT_FLOOR
+
+    @classmethod
+    def restore(cls, task: Task, tail_bytes: int, snapshot: Snapshot | None) -> TaskFold:
+        fold = cls(task)
+        fold.tail_bytes = tail_bytes
         if snapshot is not None:
-            self._measure(snapshot)
+            fold._measure(snapshot)
+        return fold
 
     def apply(self, entries: Sequence[Entry], events: Sequence[Event], size: int) -> States:
         """Apply entries of this process, whose events it knows."""

@@ -61,7 +61,7 @@ class Idempotency(Extension):
     def accept(self, incoming: Incoming) -> Incoming:
         message_id = incoming.request.message.message_id
         is_uuid = _UUID.fullmatch(message_id) is not None
-        activated = URI in incoming.activated
+        activated = bool(incoming.activated) and URI in incoming.activated
         if activated and not incoming.keyed and not is_uuid:
             raise MessageIdMalformed(
                 "message.messageId must be a UUID, because idempotency/v1 is activated", field="message.messageId"
@@ -73,7 +73,7 @@ class Idempotency(Extension):
         if not (activated or incoming.keyed or self.mode == "always" or (self.mode == "auto" and is_uuid)):
             return incoming
         reservation = Reservation(key(incoming.scope, message_id), fingerprint(incoming.request), self.ttl_s)
-        return incoming._replace(reservation=reservation)
+        return replace(incoming, reservation=reservation)
 
 
 def key(scope: Scope, message_id: str) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec.structs import replace
+
 from roost.engine.extension import Extension, Incoming
 from roost.engine.hosted import Profile
 from roost.engine.store_types import Scope
@@ -46,7 +48,7 @@ class MultiTenant(Extension):
             raise InvalidParams(f"{FIELD} is missing: this host serves several tenants", field=FIELD)
         if not (KEY in metadata or principal.tenant != DEFAULT_TENANT or URI in incoming.activated):
             return incoming
-        return incoming._replace(principal=principal, stamped_by=(*incoming.stamped_by, self))
+        return replace(incoming, principal=principal, stamped_by=(*incoming.stamped_by, self))
 
     def stamp(self, scope: Scope) -> JSONObject:
         return {KEY: scope.tenant}

@@ -28,6 +28,7 @@ def open_doors(
     settings: Settings, context: Context, identity: IdentityServices, observability: Observability
 ) -> list[Door]:
     doors: list[Door | None] = [
+        CardDoor(context, root=settings.root, old=settings.serves_a2a_03),
         AdminDoor(
             context,
             Tokens(identity.store, identity.audit),
@@ -37,7 +38,6 @@ def open_doors(
         OpenAIDoor(context, cancels=settings.openai_cancel) if settings.openai else None,
         MCPDoor(context, VERSION, sessions_here=settings.workers == 1) if settings.mcp else None,
         ObservabilityDoor(context, observability, open_metrics=settings.open_metrics),
-        CardDoor(context, root=settings.root, old=settings.serves_a2a_03),
         SandboxDoor(context) if not settings.strict else None,
         OldRestDoor(context) if settings.serves_a2a_03 else None,
         OldJSONRPCDoor(context) if settings.serves_a2a_03 else None,
