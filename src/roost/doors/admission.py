@@ -11,7 +11,7 @@ The result is a `Call`, whose streams are context managers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -178,12 +178,12 @@ class OpenStream:
         assert self.follower is not None
         return self.follower.live
 
-    async def batch(self) -> list[StreamFrame] | None:
+    def batch(self) -> Coroutine[Any, Any, list[StreamFrame] | None]:
         """Wait for the next events. [] means that a heartbeat is due, None that the stream is over."""
         if self.follower is None:
-            return None
+            return _no_events()
         self._heartbeat.sent(self.follower)
-        return await self.follower.batch()
+        return self.follower.batch()
 
     def close(self) -> None:
         """End the stream early: `batch` returns None from now on."""
@@ -218,3 +218,7 @@ class _WatchedSocket:
             self.closing = asyncio.get_running_loop().create_task(
                 self.socket.close(POLICY_VIOLATION, "the credential that opened this connection has ended")
             )
+
+
+async def _no_events() -> None:
+    """The events of a stream that ends with its opening."""

@@ -93,7 +93,16 @@ class App:
         else:
             door = None
         try:
-            await self._pass(request, door)
+            answer = self._check(request)
+            if answer is not None:
+                await respond(request, answer)
+            elif door is not None:
+                await door.serve(request)
+            else:
+                await self.access.caller(request)
+                raise RouteNotFound(
+                    f"There is nothing at {request.method} {request.path[:200]}; GET / lists what there is"
+                )
         except ClientGone:
             return
         except (Exception, asyncio.CancelledError) as error:
@@ -105,20 +114,15 @@ class App:
         finally:
             self._count(request)
 
-    async def _pass(self, request: Request, door: Door | None) -> None:
+    def _check(self, request: Request) -> Response | None:
+        """Raise unless the request may reach a door. Return the response to a browser's preflight request."""
         self.guard.check(request, is_open=self.access.open)
         preflight = self.guard.preflight(request)
         if preflight is not None:
             request.route = "preflight"
-            await respond(request, preflight)
-            return
-        if request.scope.get("query_string"):
+        elif request.scope.get("query_string"):
             refuse_in_query(request)
-        if door is not None:
-            await door.serve(request)
-            return
-        await self.access.caller(request)
-        raise RouteNotFound(f"There is nothing at {request.method} {request.path[:200]}; GET / lists what there is")
+        return preflight
 
     async def _serve_socket(self, socket: WebSocket) -> None:
         door = next((door for door in self.doors if door.claims_socket(socket)), None)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -44,13 +43,12 @@ FLEET = ""
 """The name of the fleet in place of an agent's."""
 
 
-class CardForm(Enum):
-    """The forms in which a card is served. The fleet, which cannot be called with A2A 0.3, has only the first."""
-
-    NEW = "1.0"
-    BOTH = "1.0 and 0.3"
-    """The card of 1.0 with the fields of 0.3 beside its own, for readers that name no version: any client reads it."""
-    OLD = "0.3"
+CardForm = Literal["1.0", "1.0 and 0.3", "0.3"]
+"""The forms in which a card is served. The fleet, which cannot be called with A2A 0.3, has only the first."""
+NEW: CardForm = "1.0"
+BOTH: CardForm = "1.0 and 0.3"
+"""The card of 1.0 with the fields of 0.3 beside its own, for readers that name no version: any client reads it."""
+OLD: CardForm = "0.3"
 
 
 class Cards:
@@ -93,7 +91,7 @@ class Cards:
     async def card(self, request: Request, base: str, agent: str, form: CardForm) -> Response:
         """Return a card as an HTTP response, or 304 to a client that has it."""
         card = await self._card(base, agent, form)
-        by_version = self._terms_of_host.a2a_03 and form != CardForm.OLD
+        by_version = self._terms_of_host.a2a_03 and form != OLD
         headers: Headers = [
             (b"etag", card.etag.encode()),
             (b"last-modified", card.last_modified.encode()),
@@ -124,7 +122,7 @@ class Cards:
         document = _document(cards.agent_card(profile, _agent_base(base, agent), terms, more), profile.extras)
         return encode(await self.keyring.signed(document, agent, _agent_base(base, agent) + JWKS_PATH))
 
-    async def _card(self, base: str, agent: str, form: CardForm = CardForm.NEW) -> ServedCard:
+    async def _card(self, base: str, agent: str, form: CardForm = NEW) -> ServedCard:
         found = self.served.get((agent, base, form))
         if found is not None and not self.keyring.outdated():
             return found
@@ -140,11 +138,11 @@ class Cards:
             card = cards.agent_card(profile, _agent_base(base, agent), self._terms(profile))
             extras, jku = profile.extras, _agent_base(base, agent) + JWKS_PATH
         document = _document(card, extras)
-        if form != CardForm.NEW:
+        if form != NEW:
             converter = await load("cards")
             old = converter.old_card(encode(card))
-            document = old | extras if form == CardForm.OLD else converter.merge(document, old)
-        if form != CardForm.OLD:
+            document = old | extras if form == OLD else converter.merge(document, old)
+        if form != OLD:
             document = await self.keyring.signed(document, agent, jku)
         made = cards.served(encode(document), self.changed)
         if changed == self.changed:
@@ -254,9 +252,9 @@ class CardDoor(Door):
 
     def _form(self, request: Request, below: str, owner: str) -> CardForm:
         if below in self.old_paths:
-            return CardForm.OLD
+            return OLD
         both = bool(self.old_paths) and owner != FLEET and is_old(version_of(request))
-        return CardForm.BOTH if both else CardForm.NEW
+        return BOTH if both else NEW
 
 
 def _page(name: str) -> Describe:

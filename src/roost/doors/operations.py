@@ -6,13 +6,13 @@ A unary operation returns its response as JSON, a streaming one opens a stream. 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from roost.doors.admission import Call
 from roost.doors.http import RequestHead
 from roost.engine.responses import SendResult, TaskStream
 from roost.protocol.errors import InvalidParams
-from roost.protocol.operations import Operation
+from roost.protocol.operations import OPERATIONS, Operation
 from roost.protocol.types import (
     CancelTaskRequest,
     DeleteTaskPushNotificationConfigRequest,
@@ -28,17 +28,17 @@ from roost.protocol.types import (
 
 
 class Operations:
-    async def send(self, call: Call, request: SendMessageRequest) -> SendResult:
-        return await call.context.engine.send(call.principal, call.agent, request, call.head.extensions)
+    def send(self, call: Call, request: SendMessageRequest) -> Awaitable[SendResult]:
+        return call.context.engine.send(call.principal, call.agent, request, call.head.extensions)
 
-    async def list_tasks(self, call: Call, request: ListTasksRequest) -> bytes:
-        return await call.context.engine.list_tasks(call.principal, call.agent, request, call.head.extensions)
+    def list_tasks(self, call: Call, request: ListTasksRequest) -> Awaitable[bytes]:
+        return call.context.engine.list_tasks(call.principal, call.agent, request, call.head.extensions)
 
-    async def get(self, call: Call, request: GetTaskRequest) -> bytes:
-        return await call.context.engine.get(call.principal, call.agent, request, call.head.extensions)
+    def get(self, call: Call, request: GetTaskRequest) -> Awaitable[bytes]:
+        return call.context.engine.get(call.principal, call.agent, request, call.head.extensions)
 
-    async def cancel(self, call: Call, request: CancelTaskRequest) -> bytes:
-        return await call.context.engine.cancel(call.principal, call.agent, request, call.head.extensions)
+    def cancel(self, call: Call, request: CancelTaskRequest) -> Awaitable[bytes]:
+        return call.context.engine.cancel(call.principal, call.agent, request, call.head.extensions)
 
     async def create_push_config(self, call: Call, request: TaskPushNotificationConfig) -> bytes:
         webhooks = call.context.engine.webhooks
@@ -75,18 +75,21 @@ Unary = Callable[[Call, Any], Awaitable[SendResult | bytes]]
 Opening = Callable[[Call, Any], Awaitable[TaskStream]]
 
 _operations = Operations()
+_methods: dict[str, Any] = {operation.method: getattr(_operations, operation.method) for operation in OPERATIONS}
 
 
 def unary(operation: Operation) -> Unary:
-    """Return the method that carries out a unary operation."""
+    """The method that carries out a unary operation."""
     assert not operation.streams
-    return cast(Unary, getattr(_operations, operation.method))
+    method: Unary = _methods[operation.method]
+    return method
 
 
 def opening(operation: Operation) -> Opening:
-    """Return the method that opens the stream of a streaming operation."""
+    """The method that opens the stream of a streaming operation."""
     assert operation.streams
-    return cast(Opening, getattr(_operations, operation.method))
+    method: Opening = _methods[operation.method]
+    return method
 
 
 def check_tenant(agent: str, tenant: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -37,10 +38,12 @@ class EventForm(Protocol):
 
     headers: Headers
     """Headers of the response beyond those of every stream."""
+    is_escaped: bool
+    """Whether the events are free of the line ends in LINE_ENDS; otherwise the writer escapes them."""
 
     async def opening(self, stream: OpenStream) -> bytes: ...
 
-    async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+    def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes | Awaitable[bytes]:
         """Write committed events. b"" if the client does not need them."""
 
     def is_done(self) -> bool:
@@ -62,11 +65,14 @@ async def send_events(request: Request, stream: OpenStream, form: EventForm) -> 
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
     watch = ClientWatch(request, stream)
     try:
-        await _send(request, first)
+        await _send(request, first, form)
         while not form.is_done() and (frames := await stream.batch()) is not None:
-            chunk = await form.batch(stream, frames) if frames else KEEP_ALIVE
+            chunk = form.batch(stream, frames) if frames else KEEP_ALIVE
+            if not isinstance(chunk, bytes):
+                chunk = await chunk
             if chunk:
-                await _send(request, chunk)
+                body = chunk if form.is_escaped else one_line(chunk)
+                await request.send({"type": "http.response.body", "body": body, "more_body": True})
         if watch.gone:
             return False
         error = None if form.is_done() else stream.interruption()
@@ -80,12 +86,13 @@ async def send_events(request: Request, stream: OpenStream, form: EventForm) -> 
         last = form.broken(known(error, request))
     finally:
         watch.end()
-    await _send(request, last, more=False)
+    await _send(request, last, form, more=False)
     return True
 
 
-async def _send(request: Request, chunk: bytes, *, more: bool = True) -> None:
-    await request.send({"type": "http.response.body", "body": one_line(chunk), "more_body": more})
+async def _send(request: Request, chunk: bytes, form: EventForm, *, more: bool = True) -> None:
+    body = chunk if form.is_escaped else one_line(chunk)
+    await request.send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 class ClientWatch:
@@ -104,14 +111,16 @@ class ClientWatch:
         stream.close()
 
     def end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task = self._task, None  # otherwise the task and this object would keep each other alive
+        if task is not None:
+            task.cancel()
 
 
 class JSONForm:
     """StreamResponses as the bindings of A2A 1.0 send them. `prefix` and `suffix` are JSON-RPC's envelope."""
 
     headers: Headers = []
+    is_escaped = True  # where the bytes are made, because many readers share them
 
     def __init__(self, prefix: bytes = b"", suffix: bytes = b"") -> None:
         self.prefix = prefix
@@ -119,9 +128,9 @@ class JSONForm:
 
     async def opening(self, stream: OpenStream) -> bytes:
         line = b"" if stream.position is None else b"id: %d\n" % stream.position
-        return b"%bdata: %b%b%b\n\n" % (line, self.prefix, stream.opening.json(), self.suffix)
+        return one_line(b"%bdata: %b%b%b\n\n" % (line, self.prefix, stream.opening.json(), self.suffix))
 
-    async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+    def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
         return _chunk(frames, self.prefix, self.suffix) if self.prefix else _shared_chunk(stream.live, frames)
 
     def is_done(self) -> bool:
@@ -148,7 +157,7 @@ def _shared_chunk(live: LiveTask, frames: list[StreamFrame]) -> bytes:
 
 
 def _chunk(frames: list[StreamFrame], prefix: bytes, suffix: bytes) -> bytes:
-    return b"".join([b"id: %d\ndata: %b%b%b\n\n" % (frame.seq, prefix, frame.data, suffix) for frame in frames])
+    return one_line(b"".join([b"id: %d\ndata: %b%b%b\n\n" % (f.seq, prefix, f.data, suffix) for f in frames]))
 
 
 def one_line(chunk: bytes) -> bytes:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from roost.engine.live import LiveTask
+from roost.engine.live import DIRTY, LOST, LiveTask
 from roost.engine.ports import Journal
 from roost.engine.stats import Stats, size_of
 from roost.engine.store_types import Append, OutcomeUnknown, StoreUnavailable, Taken
@@ -87,9 +87,9 @@ class Committer:
         size = seen = 0
         for live in self.dirty:
             seen += 1
-            if live.lost:
+            if live.phase is LOST:
                 continue
-            if live.committing:
+            if live.phase is not DIRTY:  # its last append is not committed yet
                 later.append(live)
                 continue
             append = live.take()
@@ -126,7 +126,7 @@ class Committer:
             for live, append, refusal in zip(lives, group, results, strict=True):
                 if refusal is None:
                     self._count(live, append)
-                    if not live.lost:
+                    if live.phase is not LOST:
                         live.committed()
                 elif isinstance(refusal, Taken):
                     live.refused(refusal)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roost.engine import listing
 from roost.engine.answers import Answers
@@ -214,11 +214,11 @@ class Engine:
 
     # Messages
 
-    async def send(
+    def send(
         self, principal: Principal, agent: str, request: SendMessageRequest, activated: Sequence[str] = ()
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         incoming = self.intake.prepare(principal, agent, request, activated)
-        return (await self.sending.send(incoming)).shown(self.extensions.view(activated))
+        return self.sending.send(incoming, self.extensions.view(activated))
 
     async def stream(
         self,

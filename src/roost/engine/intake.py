@@ -24,7 +24,7 @@ from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.media_types import check_input
 from roost.engine.ports import Store
-from roost.engine.push_configs import Webhooks, has_webhook
+from roost.engine.push_configs import Webhooks
 from roost.engine.retention import DiskSpace
 from roost.engine.run import Run
 from roost.engine.runner import Runner
@@ -105,7 +105,8 @@ class Intake:
             check_input(queue.hosted.profile, request.message)
         if self.draining.is_set():
             raise Unavailable("the host is shutting down", retry_after=1)
-        self.worker.require_lease()
+        if self.worker.shared:
+            self.worker.require_lease()
         self.limits.check(request)
         return self.extensions.accept(Incoming(principal, agent, request, activated, keyed))
 
@@ -190,10 +191,11 @@ class Intake:
         now = now_us()
         context_id = message.context_id or new_id()
         new = NewTask(new_id(), scope, context_id, now)
-        push = await self.webhooks.prepare(incoming, new.id) if has_webhook(incoming) else None
+        configuration = incoming.request.configuration
+        push = None if configuration is None else await self.webhooks.prepare(incoming, new.id)
         slot = None if self.meter.idle else self._count(incoming)
         waits = queue.reserve(new)
-        stamp = incoming.stamp(scope)
+        stamp = incoming.stamp(scope) if incoming.stamped_by else None
         received = received_with(incoming, stamp)
         received.message = replace(message, task_id=new.id, context_id=context_id)
         direct = hosted.profile.direct

@@ -378,10 +378,10 @@ class LiveTask:
             self.reserve = self.push = None
             self.goes_on = self.turn = False
         self.settled_bytes = None
-        settled = bool(states) and self.state in SETTLED
-        append.snapshot = snapshot = self.fold.snapshot(self.seq, self.sub, settled=settled)
-        if snapshot is not None and self.state in SETTLED:
-            self.settled_bytes = splice(snapshot.body, snapshot.artifacts)
+        if (states and self.state in SETTLED) or self.fold.snapshot_due:
+            append.snapshot = snapshot = self.fold.snapshot(self.seq, self.sub)
+            if self.state in SETTLED:
+                self.settled_bytes = splice(snapshot.body, snapshot.artifacts)
         return append
 
     def committed(self) -> None:
@@ -459,7 +459,7 @@ class LiveTask:
 
     def _show(self, entries: list[Entry], states: States) -> None:
         assert self.ring is not None
-        self.ring.show(StreamFrame(one.seq, one.data, states.get(one.seq)) for one in entries if one.sub == 0)
+        self.ring.show([StreamFrame(one.seq, one.data, states.get(one.seq)) for one in entries if one.sub == 0])
 
     async def read(self, look: Callable[[Task, int], R]) -> R:
         """Return what `look` makes of the task as committed and the seq that it includes."""
@@ -492,8 +492,9 @@ class LiveTask:
     @property
     def idle(self) -> bool:
         """Nothing happens to the task here, so this object may be forgotten."""
-        awaited = any(not future.done() for future in self.settled)
-        return not (self.holds or self.ring or self.readers or awaited or self.uncommitted)
+        if self.holds or self.ring or self.readers or self.uncommitted:
+            return False
+        return not self.settled or all(future.done() for future in self.settled)
 
 
 def _state(head: TaskHead, task: Task) -> TaskState:

@@ -147,7 +147,7 @@ class LiveTasks:
 
     def release(self, live: LiveTask) -> None:
         """Forget a task that nothing happens to any more."""
-        if live.lost or live.idle:
+        if live.idle or live.lost:
             self.drop(live)
         elif not live.holds and not live.ring and live.uncommitted:
             live.commit().add_done_callback(lambda _: self.release(live))

@@ -173,11 +173,6 @@ class Webhooks:
             raise InvalidParams(f"{at}url: {error}", field=f"{at}url") from None
 
 
-def has_webhook(incoming: Incoming) -> bool:
-    """Say whether a webhook comes with the message."""
-    return _inline(incoming) is not None
-
-
 def _inline(incoming: Incoming) -> TaskPushNotificationConfig | None:
     configuration = incoming.request.configuration
     return None if configuration is None else configuration.task_push_notification_config

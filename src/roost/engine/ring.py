@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from roost.protocol.types import TaskState
@@ -46,10 +46,9 @@ class Ring:
             self.frames.clear()
             self._size = 0
 
-    def show(self, frames: Iterable[StreamFrame]) -> None:
-        for frame in frames:
-            self.frames.append(frame)
-            self._size += len(frame.data)
+    def show(self, frames: list[StreamFrame]) -> None:
+        self.frames += frames
+        self._size += sum([len(frame.data) for frame in frames])
         while self.frames and (len(self.frames) > RING_ENTRIES or self._size > RING_BYTES):
             cut = len(self.frames) // 2 or 1
             self._size -= sum(len(frame.data) for frame in self.frames[:cut])

@@ -23,7 +23,7 @@ from roost.engine.limits import (
     MOST_UNCOMMITTED_BYTES,
     YIELD_EVERY,
 )
-from roost.engine.live import LiveTask
+from roost.engine.live import LOST, LiveTask
 from roost.engine.turn import OUTPUT, Step, Turn, Unwind
 from roost.extensions.data import TokenUsage, usage_artifact
 from roost.protocol import entries as kinds
@@ -285,7 +285,8 @@ class Run(Turn):
 
     def _fresh(self) -> bool:
         """Count an emission; False if the journal has it already."""
-        if self.dead or self.live.lost or self.live.state in TERMINAL:
+        live = self.live
+        if self.dead or live.phase is LOST or live.state in TERMINAL:
             raise Unwind
         if self.join_timer is not None:
             self.flush_text()
@@ -294,7 +295,7 @@ class Run(Turn):
             return False
         if self.decision is not None:
             self.become_task()
-        if len(self.live.entries) >= MOST_UNCOMMITTED or self.live.size >= MOST_UNCOMMITTED_BYTES:
+        if len(live.entries) >= MOST_UNCOMMITTED or live.size >= MOST_UNCOMMITTED_BYTES:
             raise TooFast("this agent emits faster than the journal can write: use yield, or await task.emit(...)")
         self.emitted += 1
         return True

@@ -55,6 +55,8 @@ class Runner:
         self.recovered = recovered
         self.queues: dict[str, AgentQueue] = {}
         """The queues of all agents that are served, and of removed ones whose last runs have not ended."""
+        self.removed: set[str] = set()
+        """Agents of the latter kind."""
         self.runs: dict[str, tuple[AgentQueue, Run]] = {}
         """Every run that is running or waits, by task id."""
         self.waiting: dict[Run, asyncio.Task[None]] = {}
@@ -75,11 +77,12 @@ class Runner:
 
     def queue(self, agent: str) -> AgentQueue | None:
         """The queue of an agent that is served; None if it is not."""
-        return None if self.agents.get(agent) is None else self.queues[agent]
+        return None if agent in self.removed else self.queues.get(agent)
 
     def _serve_agent(self, agent: str) -> None:
         hosted = self.agents.get(agent)
         assert hosted is not None
+        self.removed.discard(agent)
         if agent in self.queues:
             self.queues[agent].replace(hosted)
         else:
@@ -89,6 +92,7 @@ class Runner:
         if change.hosted is not None:
             self._serve_agent(change.agent)
             return
+        self.removed.add(change.agent)
         if change.cancel:
             for task_id, (queue, _) in list(self.runs.items()):
                 if queue is self.queues.get(change.agent):
@@ -96,9 +100,9 @@ class Runner:
         self._forget_queue(change.agent)
 
     def _forget_queue(self, agent: str) -> None:
-        queue = self.queues.get(agent)
-        if queue is not None and queue.empty and self.agents.get(agent) is None:
+        if self.queues[agent].empty:
             del self.queues[agent]
+            self.removed.discard(agent)
 
     # Runs
 
@@ -335,4 +339,5 @@ class Runner:
         if slot is not None:
             slot.leave()
         self.lives.unhold(run.live)
-        self._forget_queue(run.live.new.scope.agent)
+        if run.live.new.scope.agent in self.removed:
+            self._forget_queue(run.live.new.scope.agent)

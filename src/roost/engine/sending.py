@@ -22,14 +22,14 @@ class Sending:
         self.intake = intake
         self.repeats = repeats
 
-    async def send(self, incoming: Incoming) -> SendResult:
+    async def send(self, incoming: Incoming, view: ReaderView | None) -> SendResult:
         """Accept the message, and return its task when it has ended or asks; or at once, if the client wants that."""
         configuration = incoming.request.configuration
         waiting = ResultWaiter(self.lives)
         try:
             await self.intake.accept(incoming, waiting)
         except Repeated as repeated:
-            return await self.repeats.send(repeated.reserved, incoming.request)
+            return (await self.repeats.send(repeated.reserved, incoming.request)).shown(view)
         run, live = waiting.run, waiting.run.live
         accepted = live.shown_seq
         history = None if configuration is None else configuration.history_length
@@ -40,13 +40,14 @@ class Sending:
                 if reply is not None:
                     return SendResult(None, reply)
             if waiting.over or at_once:
-                return SendResult(await live.read(lambda task, _: task_bytes(task, history)), None)
+                return SendResult(await live.read(lambda task, _: task_bytes(task, history)), None).shown(view)
             body = await waiting.settled
-            return SendResult(body if history is None else trim_task(body, history), None)
+            result = SendResult(body if history is None else trim_task(body, history), None)
+            return result if view is None else result.shown(view)
         except Moved:
             if not self.store.shared:
                 raise
-            return SendResult(await self._elsewhere(live.new.id, accepted, history, at_once), None)
+            return SendResult(await self._elsewhere(live.new.id, accepted, history, at_once), None).shown(view)
         finally:
             waiting.detach()
 

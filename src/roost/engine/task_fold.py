@@ -81,10 +81,12 @@ class TaskFold:
                     apply_artifact(self.task, event.artifact_update)
         return states
 
-    def snapshot(self, seq: int, sub: int, *, settled: bool) -> Snapshot | None:
-        """Return the snapshot for an append that ends with this entry, if one is due: always when the task settles."""
-        if not settled and self.tail_bytes <= self.snapshot_size:
-            return None
+    @property
+    def snapshot_due(self) -> bool:
+        return self.tail_bytes > self.snapshot_size
+
+    def snapshot(self, seq: int, sub: int) -> Snapshot:
+        """Return the snapshot for an append that ends with this entry."""
         snapshot = Snapshot(seq, sub, *split(self.task))
         self.tail_bytes = 0
         self._measure(snapshot)

@@ -173,6 +173,7 @@ class OldForm(EventForm):
     """Server-sent events of 0.3. `form` encodes one event, `ending` an error that ends the stream."""
 
     headers: Headers = []
+    is_escaped = False
 
     def __init__(self, operation: Operation, form: Callable[[Any], bytes], ending: Callable[[A2AError], bytes]) -> None:
         self.ends_at_question = not operation.resumes

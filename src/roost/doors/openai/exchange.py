@@ -132,6 +132,8 @@ class TurnWriter(Protocol):
 class _TurnForm:
     """A turn as a form of server-sent events."""
 
+    is_escaped = False
+
     def __init__(self, exchange: Exchange, writer: TurnWriter) -> None:
         self.exchange = exchange
         self.writer = writer
