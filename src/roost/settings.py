@@ -219,8 +219,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 0
     idempotency: Annotated[
         Literal["auto", "always", "asked"],
-        "Which repeated messages are recognised: auto (those whose messageId is a UUID), always (all), or asked (only those"
-        " from clients that activate idempotency/v1).",
+        "Which repeated messages are recognised: auto (those whose messageId is a UUID), always (all), or asked (only"
+        " those from clients that activate idempotency/v1).",
     ] = "auto"
     idempotency_ttl_s: Annotated[Count, "Seconds for which a message is recognised.", Alias("AIWG_IDEMPOTENCY_TTL")] = (
         86_400
