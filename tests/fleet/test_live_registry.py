@@ -225,3 +225,20 @@ async def test_unfinished_tasks_of_an_agent_that_nobody_serves_fail_after_the_se
             assert ended.status.state is TaskState.FAILED
             assert "No host has served the agent 'coming'" in status_text(ended)
         assert (await here.client.get(done)).status.state is TaskState.COMPLETED
+
+
+async def test_a_task_whose_agent_is_removed_before_it_is_resumed_waits_for_the_agent(monkeypatch):
+    """It has been adopted, and its run waits for the delay between two attempts."""
+    monkeypatch.setattr("roost.engine.recovery.BACKOFF_S", (0.05,) * 3)
+    store, gate = KeptStore(), asyncio.Event()
+    gate.set()
+    async with world(coming("one", asyncio.Event(), parallel=True), store=store) as here:
+        task = await send(here.client, "wait", wait=False)
+    async with world(coming("two", gate, parallel=True), store=store) as here:
+        assert here.host.engine is not None
+        await here.host.engine.recovered.wait()
+        here.agents.remove("coming")
+        await until(lambda: store.rows[task.id].head.worker is None)
+        assert (await here.client.get(task)).status.state in (TaskState.SUBMITTED, TaskState.WORKING)
+        here.agents.add(coming("three", gate, parallel=True).hosted())
+        assert text_of(await until_state(here.client, task, TaskState.COMPLETED)) == "three"

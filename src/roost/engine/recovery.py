@@ -143,8 +143,9 @@ class Recovery:
             loop = asyncio.get_running_loop()
             for result in results:
                 if isinstance(result, Ready):  # in the order of their acceptance: they may be turns of one context
-                    if not self.store.shared:  # otherwise the store decides whose turn it is
-                        self.runner.queues[result.run.live.new.scope.agent].expect(result.run)
+                    queue = self.runner.queue(result.run.live.new.scope.agent)
+                    if queue is not None and not self.store.shared:  # otherwise the store decides whose turn it is
+                        queue.expect(result.run)
                     loop.call_later(result.delay_s, self._resubmit, result.run)
             for result in results:
                 if isinstance(result, BaseException):
@@ -170,10 +171,13 @@ class Recovery:
         if live is None:
             return None
         try:
-            queue = self.runner.queue(live.new.scope.agent)
-            if live.fence > adopted.fence or live.uncommitted or live.state not in ACTIVE or queue is None:
-                return None  # it has changed since, or its agent was removed in this moment
+            if live.fence > adopted.fence or live.uncommitted or live.state not in ACTIVE:
+                return None  # it has changed since
             live.adopt(self.worker.name, adopted.fence)
+            queue = self.runner.queue(live.new.scope.agent)
+            if queue is None:  # its agent was removed in this moment
+                live.release()
+                return None
             run, attempts = await resume(self.store, live, queue.hosted, has_turn=not self.store.shared)
             if live.hidden:
                 live.show()
@@ -199,8 +203,12 @@ class Recovery:
 
     def _resubmit(self, run: Run) -> None:
         live = run.live
-        queue = self.runner.queues[live.new.scope.agent]
-        if not self.draining.is_set() and self.worker.owns(live) and not live.lost and live.state in ACTIVE:
+        queue = self.runner.queues.get(live.new.scope.agent)
+        ours = not self.draining.is_set() and self.worker.owns(live) and not live.lost and live.state in ACTIVE
+        if queue is None:  # its agent was removed meanwhile, so the task waits for it
+            if ours:
+                live.release()
+        elif ours:
             self.runner.submit(queue, run)
         else:
             queue.forget(run)
