@@ -304,9 +304,13 @@ def test_secrets_are_shown_to_nobody(tmp_path):
     flags = {"store": "postgresql://h/d?password=hunter2&sslmode=require", "jwt_jwks": "https://me:hunter2@idp/keys"}
     items = {item.name: shown(item) for item in read(flags, {}, tmp_path)}
     assert (items["store"], items["jwt_jwks"]) == ("postgresql://h/d?sslmode=require", "https://me@idp/keys")
-    with pytest.raises(SettingError) as refused:
-        read({"store": "mysql://me:hunter2@h/d"}, {}, tmp_path)
-    assert "hunter2" not in str(refused.value)
+    for store in ("mysql://me:hunter2@h/d", "host=h password=hunter2 dbname=d"):
+        with pytest.raises(SettingError) as refused:
+            read({"store": store}, {}, tmp_path)
+        assert "hunter2" not in str(refused.value)
+    flags = {"store": "postgresql://h/d", "wake": "nats://hunter2@h:4222"}
+    items = {item.name: shown(item) for item in read(flags, {}, tmp_path)}
+    assert items["wake"] == "nats://***@h:4222", "it is a token, not a user"
 
 
 # Docs

@@ -68,11 +68,13 @@ def without_password(url: str) -> str:
     except ValueError:
         return HIDDEN
     if not parts.netloc:
-        return url
+        return HIDDEN if _SECRET.search(url) else url
     query = [item for item in parts.query.split("&") if not _SECRET.search(item.partition("=")[0])]
     parts = parts._replace(query="&".join(query))
     user, _, place = parts.netloc.rpartition("@")
-    user = user.partition(":")[0]
+    user, password, _ = user.partition(":")
+    if parts.scheme == "nats" and not password:
+        user = HIDDEN if user else ""  # a token
     return parts._replace(netloc=f"{user}@{place}" if user else place).geturl()
 
 

@@ -91,5 +91,14 @@ async def test_requests_at_different_doors_count_together() -> None:
         assert not all(map(is_served, answers[RATE:]))
 
 
+async def test_a_body_that_is_no_mcp_message_is_counted_and_a_large_one_not_read_beyond_the_rate() -> None:
+    async with inside(Settings(memory=True, quotas=f"surface:a2a.rate={RATE}")) as http:
+        bad = [await http.post("/mcp", json={"jsonrpc": "2.0"}, headers=MCP) for _ in range(SENT)]
+        assert {answer.status_code for answer in bad[:RATE]} == {400}
+        assert bad[-1].status_code == 429
+        large = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"x": "x" * 100_000}}
+        assert (await http.post("/mcp", json=large, headers=MCP)).status_code == 429
+
+
 def is_served(answer: httpx.Response) -> bool:
     return answer.status_code in (200, 202) and '"error":{' not in answer.text

@@ -147,13 +147,14 @@ async def test_a_credential_in_the_url_is_refused() -> None:
         assert (await server.refused("/agents/desk/echo?token=abc"))["status"] == 400
 
 
-async def test_a_credential_is_needed_where_agents_need_one() -> None:
+async def test_a_credential_is_needed_where_agents_need_one(caplog: pytest.LogCaptureFixture) -> None:
     async with running(token=SECRET) as server:
         found = await server.refused()
         assert (found["status"], found["code"]) == (401, "auth.required")
         assert (await server.refused(token="wrong"))["status"] == 401
         async with server.open(token=SECRET) as connection:
             assert await said(connection, "me") == "ROOST_TOKEN: 'me'"
+    assert "handshake" not in caplog.text, "a refusal is no error of the host"
 
 
 async def test_an_agent_that_is_not_there_is_404() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from roost.protocol.errors import InvalidParams
 from roost.protocol.types import AgentExtension, JSONObject, Task
 from roost.settings import Settings
 from roost.testing import BASE
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 URI = "urn:roost:test:mood:v1"
 
@@ -61,21 +62,33 @@ def agent() -> Agent:
     return agent
 
 
+class Client(httpx.AsyncClient):
+    """A client of a host in this process."""
+
+    def __init__(self, served: Host) -> None:
+        headers = {"A2A-Version": "1.0"}
+        super().__init__(transport=httpx.ASGITransport(served), base_url=BASE, headers=headers, timeout=PATIENCE_S)
+        self.served = served
+
+    def streams(self) -> int:
+        """How many streams are open now."""
+        assert self.served.engine is not None
+        return self.served.engine.stats.streams
+
+
 @asynccontextmanager
-async def host() -> AsyncIterator[httpx.AsyncClient]:
-    served = Host([agent()], Settings(public_url=BASE, memory=True), more_extensions=[Mood()])
+async def host(served_agent: Agent | None = None) -> AsyncIterator[Client]:
+    served = Host([served_agent or agent()], Settings(public_url=BASE, memory=True), more_extensions=[Mood()])
     await served.start()
-    headers = {"A2A-Version": "1.0"}
     try:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(served), base_url=BASE, headers=headers, timeout=PATIENCE_S
-        ) as client:
+        async with Client(served) as client:
             yield client
     finally:
         await served.close()
 
 
 ACTIVATED = {"A2A-Extensions": URI}
+AT_ONCE = {"returnImmediately": True}
 
 
 def message(text: str = "hello", message_id: str = "", **more: Any) -> dict[str, Any]:
@@ -125,6 +138,38 @@ async def test_streams_add_it_for_the_reader_who_activated_it_and_for_no_other()
             f"/agents/echo/tasks/{task_id}:subscribe", headers={**ACTIVATED, "Last-Event-ID": "1"}, json={}
         )
         assert again.text.count('"smile":"event"') == again.text.count("Update") > 0
+
+
+async def test_two_readers_of_one_stream_get_each_their_own_bytes():
+    """Readers at the same position share their bytes, unless an extension adds to them."""
+    gate = asyncio.Event()
+    waiting = Agent("echo")
+
+    @waiting.on_message
+    async def wait(task):
+        await gate.wait()
+        yield "done"
+
+    async with host(waiting) as client:
+        sent = await client.post("/agents/echo/message:send", json={**message(), "configuration": AT_ONCE})
+        path = f"/agents/echo/tasks/{sent.json()['task']['id']}:subscribe"
+        reading = [asyncio.create_task(client.post(path, headers=one, json={})) for one in (ACTIVATED, {}, ACTIVATED)]
+        await until(lambda: client.streams() == 3)
+        gate.set()
+        first, plain, last = [(await one).text for one in reading]
+        assert first.count('"smile":"event"') == first.count("Update") > 0
+        assert "smile" not in plain
+        assert last == first
+
+
+async def test_a_list_says_that_a_task_has_no_artifacts_to_every_reader():
+    async with host() as client:
+        await client.post("/agents/echo/message:send", json=message("ask"))
+        path = "/agents/echo/tasks?includeArtifacts=true"
+        plain, shown = [(await client.get(path, headers=headers)).json() for headers in ({}, ACTIVATED)]
+        [task], [same] = plain["tasks"], shown["tasks"]
+        assert task["artifacts"] == []
+        assert same == {**task, "metadata": {"smile": "task"}}
 
 
 async def test_a_repeat_has_the_first_answer_with_what_the_repeat_activates():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from roost.testing import BASE, CallFailed, InProcessClient
 from tests.agents.talk import send, status_text, text_of, until_state
+from tests.engine.gates import GateStore
 from tests.waiting import PATIENCE_S, until
 
 CARD = "/.well-known/agent-card.json"
@@ -227,18 +229,75 @@ async def test_unfinished_tasks_of_an_agent_that_nobody_serves_fail_after_the_se
         assert (await here.client.get(done)).status.state is TaskState.COMPLETED
 
 
-async def test_a_task_whose_agent_is_removed_before_it_is_resumed_waits_for_the_agent(monkeypatch):
-    """It has been adopted, and its run waits for the delay between two attempts."""
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_a_task_that_waits_to_be_resumed_when_its_agent_is_removed_counts_as_accepted(cancel, monkeypatch):
+    """Its run waits for the delay between two attempts."""
     monkeypatch.setattr("roost.engine.recovery.BACKOFF_S", (0.05,) * 3)
     store, gate = KeptStore(), asyncio.Event()
-    gate.set()
     async with world(coming("one", asyncio.Event(), parallel=True), store=store) as here:
         task = await send(here.client, "wait", wait=False)
     async with world(coming("two", gate, parallel=True), store=store) as here:
         assert here.host.engine is not None
         await here.host.engine.recovered.wait()
+        here.agents.remove("coming", cancel=cancel)
+        gate.set()
+        await until_state(here.client, task, TaskState.CANCELED if cancel else TaskState.COMPLETED)
+        await until(lambda: here.host.engine is not None and "coming" not in here.host.engine.runner.queues)
+
+
+async def test_messages_that_are_being_committed_when_their_agent_is_removed_with_cancel_are_canceled():
+    store = GateStore()
+    async with world(coming("one", asyncio.Event()), store=store) as here:
+        store.commits.clear()
+        sending = [asyncio.create_task(send(here.client, "wait", wait=False)) for _ in range(5)]
+        await until(lambda: store.committing)
+        here.agents.remove("coming", cancel=True)
+        store.commits.set()
+        for task in [await one for one in sending]:
+            await until_state(here.client, task, TaskState.CANCELED)
+        assert here.host.engine is not None
+        assert "coming" not in here.host.engine.runner.queues
+
+
+async def test_a_repeat_to_a_removed_agent_has_the_first_answer():
+    async with world(coming("one")) as here:
+        said = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        first = await here.http.post("/agents/coming/message:send", json={"message": said})
         here.agents.remove("coming")
-        await until(lambda: store.rows[task.id].head.worker is None)
-        assert (await here.client.get(task)).status.state in (TaskState.SUBMITTED, TaskState.WORKING)
-        here.agents.add(coming("three", gate, parallel=True).hosted())
-        assert text_of(await until_state(here.client, task, TaskState.COMPLETED)) == "three"
+        again = await here.http.post("/agents/coming/message:send", json={"message": said})
+        assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
+        assert again.content == first.content
+
+
+async def test_a_message_to_an_ended_task_of_a_removed_agent_is_refused_for_good():
+    async with world(coming("one")) as here:
+        done = await send(here.client, "hello")
+        here.agents.remove("coming")
+        assert await refusal(here.client.send("more", task=done)) == (400, "UNSUPPORTED_OPERATION")
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_an_agent_that_is_removed_while_a_webhook_is_checked(back, monkeypatch):
+    """The message is for the agent that is served when it is accepted, or for nobody."""
+    checking, checked = asyncio.Event(), asyncio.Event()
+
+    async def check(self: object, url: str) -> None:
+        checking.set()
+        await checked.wait()
+
+    monkeypatch.setattr("roost.wiring.egress.WebhookSender.check", check)
+    async with world(coming("one")) as here:
+        webhook = {"taskPushNotificationConfig": {"url": "https://hooks.example.com/"}}
+        said = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        sending = asyncio.create_task(
+            here.http.post("/agents/coming/message:send", json={"message": said, "configuration": webhook})
+        )
+        await checking.wait()
+        here.agents.remove("coming")
+        if back:
+            here.agents.add(coming("two").hosted())
+        checked.set()
+        answer = await sending
+        assert answer.status_code == (200 if back else 404)
+        if back:
+            assert '"text":"two"' in answer.text

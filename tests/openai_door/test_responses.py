@@ -6,6 +6,7 @@ import json
 import uuid
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
@@ -288,6 +289,21 @@ def test_the_input_of_a_response_is_listed(client: openai.OpenAI) -> None:
     assert texts == [["first"], ["and?"], ["second", None, None, None]]
     assert items[2]["content"] == asked[2]["content"]
     assert len({item["id"] for item in items}) == 3
+
+
+@pytest.mark.parametrize("history", [5, None, [1], [{"role": "user"}], [{"role": ["a"], "content": {"z": 1}}]])
+def test_the_input_of_a_task_from_another_door_is_its_message_whatever_its_metadata(
+    client: openai.OpenAI, server: Server, history: object
+) -> None:
+    said = {
+        "messageId": "1",
+        "role": "ROLE_USER",
+        "parts": [{"text": "one"}],
+        "metadata": {"openai": {"history": history}},
+    }
+    sent = httpx.post(f"{server.url}/agents/words/message:send", json={"message": said}, headers={"A2A-Version": "1.0"})
+    items = list(client.responses.input_items.list(f"resp_words_{sent.json()['task']['id']}_1"))
+    assert [item.to_dict()["content"][0]["text"] for item in items] == ["one"]  # type: ignore[index]
 
 
 def test_input_items_come_in_pages_the_newest_first(client: openai.OpenAI) -> None:

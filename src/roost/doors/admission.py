@@ -26,6 +26,7 @@ from roost.engine.responses import SendResult, TaskStream
 from roost.engine.ring import StreamFrame
 from roost.fleet.registry import Registry
 from roost.identity.principal import Principal
+from roost.identity.quotas import QuotaExceeded
 from roost.protocol.errors import A2AError, AgentNotFound, Unauthenticated, Unavailable
 from roost.protocol.states import TERMINAL
 
@@ -74,6 +75,16 @@ class Admission:
         """Count a request for its surface and its caller. QuotaExceeded if there were too many."""
         if not self.meter.idle:
             self.meter.check_rate(surface, principal.name, "", "")
+
+    def exhausted(self, surface: str, principal: Principal) -> QuotaExceeded | None:
+        """Return why a request of the caller would be refused now; None if it would not be. Count nothing."""
+        if self.meter.idle:
+            return None
+        try:
+            self.meter.check_rate(surface, principal.name, "", "", count=False)
+        except QuotaExceeded as exceeded:
+            return exceeded
+        return None
 
     def count_surface(self, surface: str) -> None:
         """Count a request for its surface, at a path that needs no credential."""
@@ -177,6 +188,11 @@ class OpenStream:
     def live(self) -> LiveTask:
         assert self.follower is not None
         return self.follower.live
+
+    @property
+    def has_view(self) -> bool:
+        """The reader's extensions add to the events, so their bytes are not those of other readers."""
+        return self.follower is not None and self.follower.view is not None
 
     def batch(self) -> Coroutine[Any, Any, list[StreamFrame] | None]:
         """Wait for the next events. [] means that a heartbeat is due, None that the stream is over."""

@@ -104,7 +104,7 @@ class GrpcDoor:
 
     async def events(self, operation: Operation, stream: OpenStream, frames: list[StreamFrame]) -> list[bytes]:
         """Encode a batch of events."""
-        return _shared_responses(stream.live, frames)
+        return _responses_of(frames) if stream.has_view else _shared_responses(stream.live, frames)
 
     async def refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
@@ -223,8 +223,12 @@ def _shared_responses(live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
     first, last = frames[0].seq, frames[-1].seq
     found = _responses.get(live)
     if found is None or found[:2] != (first, last):
-        found = _responses[live] = (first, last, [wire(pb.StreamResponse, frame.data) for frame in frames])
+        found = _responses[live] = (first, last, _responses_of(frames))
     return found[2]
+
+
+def _responses_of(frames: list[StreamFrame]) -> list[bytes]:
+    return [wire(pb.StreamResponse, frame.data) for frame in frames]
 
 
 def head_of(context: Servicer, route: str) -> RequestHead:

@@ -8,6 +8,7 @@ from html import escape
 
 from roost.doors import openapi
 from roost.doors import openapi_schemas as schemas
+from roost.doors.admission import A2A
 from roost.doors.cards import CARD_PATH
 from roost.doors.context import Context
 from roost.doors.door import KNOWN, Door, Route, require_method
@@ -182,7 +183,7 @@ class HostDoor(Door):
     async def _callable(self, request: Request) -> list[Profile]:
         """Return the agents that this caller may call."""
         access = self.context.access
-        principal = await access.caller(request)
+        principal = await self.context.admission.caller(request, A2A)
         return [profile for profile in self.context.agents.profiles() if access.may_use(principal, profile)]
 
     async def _index(self, request: Request) -> Response:
@@ -202,7 +203,7 @@ class HostDoor(Door):
         return catalog(request, await self._callable(request), self.context.base(request))
 
     async def _openapi(self, request: Request) -> Response:
-        await self.context.access.caller(request)
+        await self.context.admission.caller(request, A2A)
         demands = openapi.demands_of(self.context.access, self.context.cards.terms.openid_url)
         return Response(200, openapi.document(self.context.base(request), self.version, demands, self._routes()))
 

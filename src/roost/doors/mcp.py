@@ -27,14 +27,17 @@ from roost.doors.guard import check_content_type
 from roost.doors.http import Connection, Request, Response
 from roost.doors.jsonrpc import NO_ID
 from roost.doors.openapi_doors import mcp as describe
+from roost.identity.principal import Principal
 from roost.protocol.codec import check_cost
-from roost.protocol.errors import A2AError, MethodNotAllowed, ParseError, RouteNotFound, Unavailable
+from roost.protocol.errors import A2AError, MethodNotAllowed, ParseError, PayloadTooLarge, RouteNotFound, Unavailable
 
 if TYPE_CHECKING:
     from roost.doors.mcp_sessions import Sessions
 
 PATH = "/mcp"
 METHODS = ("POST", "DELETE")
+UNCOUNTED_BYTES = 64 * 1024
+"""The longest body that is read of a caller who is over the rate."""
 
 
 class MCPDoor(Door):
@@ -75,12 +78,26 @@ class MCPDoor(Door):
         if request.method == "DELETE":
             await (await self._opened()).serve(request, principal, b"", None)
             return
-        body = await request.body(context.max_body)
-        check_content_type(request, body)
-        message = _parsed(body)
-        if _is_request(message):
-            context.admission.count(A2A, principal)
+        body, message = await self._read(request, principal)
         await (await self._opened()).serve(request, principal, body, message)
+
+    async def _read(self, request: Request, principal: Principal) -> tuple[bytes, Any]:
+        """Read a message, and count it. A caller over its rate can still send what belongs to a counted request."""
+        admission = self.context.admission
+        exceeded = admission.exhausted(A2A, principal)
+        try:
+            body = await request.body(self.context.max_body if exceeded is None else UNCOUNTED_BYTES)
+        except PayloadTooLarge as error:
+            raise exceeded or error from None
+        check_content_type(request, body)
+        try:
+            message = _parsed(body)
+        except A2AError:
+            admission.count(A2A, principal)
+            raise
+        if not _belongs_to_another(message):
+            admission.count(A2A, principal)
+        return body, message
 
     def drain(self) -> None:
         """Let calls in progress return what they have so far. Sessions end after them."""
@@ -111,9 +128,11 @@ class MCPDoor(Door):
         return sessions
 
 
-def _is_request(message: Any) -> bool:
-    """Say whether a message is counted. Answers and notifications belong to a request that was counted before."""
-    return not isinstance(message, dict) or {"id", "method"} <= message.keys()
+def _belongs_to_another(message: Any) -> bool:
+    """Say whether a message is not counted: responses and notifications belong to a request that was counted."""
+    if not isinstance(message, dict):
+        return False
+    return "id" not in message if "method" in message else "result" in message or "error" in message
 
 
 def _parsed(body: bytes) -> Any:

@@ -234,7 +234,8 @@ def _tidy(schema: Any) -> Any:
         del tidy["default"]
         others = [option for option in tidy.pop("anyOf") if option != {"type": "null"}]
         return {**tidy, **others[0]} if len(others) == 1 else {**tidy, "anyOf": others}
-    return {"type": "string", **tidy} if "enum" in tidy else tidy
+    strings = all(isinstance(value, str) for value in tidy.get("enum", [0]))
+    return {"type": "string", **tidy} if strings else tidy
 
 
 # Errors

@@ -131,7 +131,9 @@ class JSONForm:
         return one_line(b"%bdata: %b%b%b\n\n" % (line, self.prefix, stream.opening.json(), self.suffix))
 
     def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
-        return _chunk(frames, self.prefix, self.suffix) if self.prefix else _shared_chunk(stream.live, frames)
+        if self.prefix or stream.has_view:
+            return _chunk(frames, self.prefix, self.suffix)
+        return _shared_chunk(stream.live, frames)
 
     def is_done(self) -> bool:
         return False

@@ -28,6 +28,8 @@ class AgentQueue:
         """A context is here while one of its runs is running or ready; the deque holds those behind it."""
         self.expected: dict[Run, bool] = {}
         """Runs that will be submitted, and whether it is their turn already."""
+        self.announced = 0
+        """Runs that recovery will submit after a delay."""
         self.waiting = 0
         self.reserved = [0, 0]
         """Messages that are being committed: those that will run at once, and those that will wait."""
@@ -38,7 +40,7 @@ class AgentQueue:
 
     @property
     def empty(self) -> bool:
-        return not (self.running or self.waiting or self.expected or any(self.reserved))
+        return not (self.running or self.waiting or self.expected or self.announced or any(self.reserved))
 
     def reserve(self, new: NewTask) -> bool:
         """Reserve a place for a message, and say whether it will have to wait. TooManyRequests if the queue is full."""
@@ -52,6 +54,14 @@ class AgentQueue:
 
     def unreserve(self, waits: bool) -> None:
         self.reserved[waits] -= 1
+
+    def announce(self) -> None:
+        """Count a run that is to be submitted later."""
+        self.announced += 1
+
+    def arrive(self) -> None:
+        """The announced run is submitted now, or forgotten."""
+        self.announced -= 1
 
     def expect(self, run: Run) -> None:
         """Keep the turn of a run that is to be submitted later."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from roost.engine.store_types import StoreUnavailable, Taken
 from roost.engine.views import state_word
 from roost.identity.quotas import Meter
 from roost.protocol.entries import Received
-from roost.protocol.errors import InvalidParams, Moved, UnsupportedOperation
+from roost.protocol.errors import InvalidParams, Moved, Unavailable, UnsupportedOperation
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import JSONObject
 
@@ -71,13 +71,13 @@ class Answers:
         self.draining = draining
         self.recovered = recovered
 
-    async def take_in(self, incoming: Incoming, queue: AgentQueue, client: Client) -> None:
+    async def take_in(self, incoming: Incoming, client: Client) -> None:
         """Commit an answer and let its task continue. Taken if the answer is on record already."""
         reserve = incoming.reservation
         for _ in range(TRIES):
             self.worker.require_lease()
             try:
-                await self._take_in(incoming, queue, client)
+                await self._take_in(incoming, client)
                 return
             except Moved:  # another host was faster, with this very answer or with something else
                 reserved = None if reserve is None else await self.store.read_reserved(reserve.key)
@@ -85,7 +85,17 @@ class Answers:
                     raise Taken(reserved) from None
         raise Moved
 
-    async def _take_in(self, incoming: Incoming, queue: AgentQueue, client: Client) -> None:
+    async def refuse_unserved(self, incoming: Incoming) -> NoReturn:
+        """Refuse an answer to a task whose agent is not served: 503 if the task waits for one."""
+        task_id = incoming.request.message.task_id
+        live = await self.lives.find(incoming.principal, incoming.agent, task_id)
+        try:
+            _require_paused(live)
+        finally:
+            self.lives.unhold(live)
+        raise _unserved(incoming.agent)
+
+    async def _take_in(self, incoming: Incoming, client: Client) -> None:
         message = incoming.request.message
         live = await self.lives.find(incoming.principal, incoming.agent, message.task_id)
         try:
@@ -95,12 +105,10 @@ class Answers:
                     field="message.contextId",
                 )
             await self.webhooks.prepare(incoming, live.new.id)
-            if live.state not in PAUSED:
-                raise UnsupportedOperation(
-                    f"Task is {state_word(live.state)} and takes no message now"
-                    + ("; send one without taskId to begin another task" if live.state in TERMINAL else ""),
-                    metadata={"taskId": message.task_id},
-                )
+            _require_paused(live)
+            queue = self.runner.queue(incoming.agent)
+            if queue is None:
+                raise _unserved(incoming.agent)
             if not self.meter.idle:
                 self.meter.check_rate("", "", live.new.scope.tenant, "")
             waits = queue.reserve(live.new)
@@ -130,6 +138,7 @@ class Answers:
                 self.runner.submit(queue, run)
         finally:
             queue.unreserve(waits)
+            self.runner.tidy(incoming.agent)
             self.lives.unhold(live)
 
     async def _resumed(self, incoming: Incoming, live: LiveTask, queue: AgentQueue, has_turn: bool) -> Run:
@@ -146,3 +155,16 @@ class Answers:
                 log.warning("task %s has its answer and continues when the store does: %s", live.new.id, error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MAX_S)
+
+
+def _require_paused(live: LiveTask) -> None:
+    if live.state not in PAUSED:
+        raise UnsupportedOperation(
+            f"Task is {state_word(live.state)} and takes no message now"
+            + ("; send one without taskId to begin another task" if live.state in TERMINAL else ""),
+            metadata={"taskId": live.new.id},
+        )
+
+
+def _unserved(agent: str) -> Unavailable:
+    return Unavailable(f"The agent {agent!r} is not served at the moment; try again later", retry_after=60)

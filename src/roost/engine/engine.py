@@ -177,7 +177,7 @@ class Engine:
         if self.pusher is not None:
             await self.pusher.close()
         for live in self.lives:
-            live.refused(Unavailable("the host is shutting down; connect again to go on", retry_after=1))
+            live.refused(Unavailable("the host is shutting down; connect again to continue", retry_after=1))
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self.retention.close()
@@ -289,7 +289,7 @@ class Engine:
     ) -> TaskStream:
         self._require_streaming(agent)
         if self.draining.is_set():
-            raise Unavailable("the host is shutting down; connect again to go on", retry_after=1)
+            raise Unavailable("the host is shutting down; connect again to continue", retry_after=1)
         view = self.extensions.view(activated)
         return await self.streams.subscribe(principal, agent, request.id, last_event_id, view, counted=counted)
 

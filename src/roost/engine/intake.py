@@ -138,12 +138,12 @@ class Intake:
     # Checks
 
     async def _refuse_unserved(self, incoming: Incoming) -> None:
-        """Refuse a message to an agent that is not served: 503 for an answer to one of its tasks, 404 otherwise."""
-        agent, task_id = incoming.agent, incoming.request.message.task_id
-        if task_id:
-            self.lives.unhold(await self.lives.find(incoming.principal, agent, task_id))
-            raise Unavailable(f"The agent {agent!r} is not served at the moment; try again later", retry_after=60)
-        raise AgentNotFound(f"There is no agent {agent!r} here; GET /agents/ lists those there are")
+        """Refuse a message to an agent that is not served: 503 for an answer, 404 otherwise. A repeat is Taken."""
+        if incoming.reservation is not None:
+            await self._check_new(incoming.reservation)
+        if incoming.request.message.task_id:
+            await self.answers.refuse_unserved(incoming)
+        raise AgentNotFound(f"There is no agent {incoming.agent!r} here; GET /agents/ lists those there are")
 
     # Repeats
 
@@ -181,7 +181,7 @@ class Intake:
         if queue is None:
             return self._refuse_unserved(incoming)
         if incoming.request.message.task_id:
-            return self.answers.take_in(incoming, queue, client)
+            return self.answers.take_in(incoming, client)
         return self._take_new(incoming, queue, client)
 
     async def _take_new(self, incoming: Incoming, queue: AgentQueue, client: Client) -> None:
@@ -193,6 +193,9 @@ class Intake:
         new = NewTask(new_id(), scope, context_id, now)
         configuration = incoming.request.configuration
         push = None if configuration is None else await self.webhooks.prepare(incoming, new.id)
+        if self.runner.queue(incoming.agent) is not queue:  # the agent was removed meanwhile
+            await self._take_in(incoming, client)
+            return
         slot = None if self.meter.idle else self._count(incoming)
         waits = queue.reserve(new)
         stamp = incoming.stamp(scope) if incoming.stamped_by else None
@@ -223,6 +226,7 @@ class Intake:
             live.unhold()
             if waiter.cancelled() or waiter.exception() is not None:
                 self.lives.drop(live)
+                self.runner.tidy(incoming.agent)
                 if slot is not None:
                     slot.leave()
             else:

@@ -7,6 +7,7 @@ import logging
 import random
 from typing import NamedTuple
 
+from roost.engine.agent_queue import AgentQueue
 from roost.engine.hosted import Agents
 from roost.engine.ids import now_us
 from roost.engine.leases import Worker
@@ -144,9 +145,14 @@ class Recovery:
             for result in results:
                 if isinstance(result, Ready):  # in the order of their acceptance: they may be turns of one context
                     queue = self.runner.queue(result.run.live.new.scope.agent)
-                    if queue is not None and not self.store.shared:  # otherwise the store decides whose turn it is
+                    if queue is None:  # its agent was removed in this moment
+                        result.run.live.release()
+                        self.lives.unhold(result.run.live)
+                        continue
+                    queue.announce()
+                    if not self.store.shared:  # otherwise the store decides whose turn it is
                         queue.expect(result.run)
-                    loop.call_later(result.delay_s, self._resubmit, result.run)
+                    loop.call_later(result.delay_s, self._resubmit, queue, result.run)
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
@@ -201,17 +207,14 @@ class Recovery:
         finally:
             self.lives.unhold(live)
 
-    def _resubmit(self, run: Run) -> None:
+    def _resubmit(self, queue: AgentQueue, run: Run) -> None:
         live = run.live
-        queue = self.runner.queues.get(live.new.scope.agent)
-        ours = not self.draining.is_set() and self.worker.owns(live) and not live.lost and live.state in ACTIVE
-        if queue is None:  # its agent was removed meanwhile, so the task waits for it
-            if ours:
-                live.release()
-        elif ours:
+        queue.arrive()
+        if not self.draining.is_set() and self.worker.owns(live) and not live.lost and live.state in ACTIVE:
             self.runner.submit(queue, run)
         else:
             queue.forget(run)
+            self.runner.tidy(live.new.scope.agent)
         self.lives.unhold(live)
 
 

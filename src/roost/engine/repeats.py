@@ -60,7 +60,7 @@ class Repeats:
             while await follower.batch() is not None:
                 pass
             if not follower.over:
-                raise Unavailable("the host is shutting down; ask again to go on", retry_after=1)
+                raise Unavailable("the host is shutting down; send it again to continue", retry_after=1)
             return follower.position
         finally:
             follower.release()
@@ -86,7 +86,7 @@ class Repeats:
                 if reply is not None:
                     return reply
                 if ended:
-                    raise Unavailable("the host is shutting down; ask again to go on", retry_after=1)
+                    raise Unavailable("the host is shutting down; send it again to continue", retry_after=1)
                 ended = await follower.batch() is None
                 await live.commit()  # a reply that was just given may not be on disk yet
             return None

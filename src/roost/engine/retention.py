@@ -177,6 +177,8 @@ class RetentionSweeper:
                 if live.fence > fence:
                     return False
                 live.adopt(self.worker.name, fence)
+            if live.hidden:
+                live.show()
             text = f"No host has served the agent {agent!r} for {self.policy.unserved_days:g} days."
             message = Message(
                 message_id=new_id(),

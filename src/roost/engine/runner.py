@@ -55,8 +55,8 @@ class Runner:
         self.recovered = recovered
         self.queues: dict[str, AgentQueue] = {}
         """The queues of all agents that are served, and of removed ones whose last runs have not ended."""
-        self.removed: set[str] = set()
-        """Agents of the latter kind."""
+        self.removed: dict[str, bool] = {}
+        """Agents of the latter kind, and whether their tasks are to be canceled."""
         self.runs: dict[str, tuple[AgentQueue, Run]] = {}
         """Every run that is running or waits, by task id."""
         self.waiting: dict[Run, asyncio.Task[None]] = {}
@@ -82,7 +82,7 @@ class Runner:
     def _serve_agent(self, agent: str) -> None:
         hosted = self.agents.get(agent)
         assert hosted is not None
-        self.removed.discard(agent)
+        self.removed.pop(agent, None)
         if agent in self.queues:
             self.queues[agent].replace(hosted)
         else:
@@ -92,17 +92,18 @@ class Runner:
         if change.hosted is not None:
             self._serve_agent(change.agent)
             return
-        self.removed.add(change.agent)
+        self.removed[change.agent] = change.cancel
         if change.cancel:
             for task_id, (queue, _) in list(self.runs.items()):
                 if queue is self.queues.get(change.agent):
                     self.cancel(task_id)
-        self._forget_queue(change.agent)
+        self.tidy(change.agent)
 
-    def _forget_queue(self, agent: str) -> None:
-        if self.queues[agent].empty:
+    def tidy(self, agent: str) -> None:
+        """Forget the queue of a removed agent when nothing is left in it."""
+        if agent in self.removed and self.queues[agent].empty:
             del self.queues[agent]
-            self.removed.discard(agent)
+            del self.removed[agent]
 
     # Runs
 
@@ -121,7 +122,14 @@ class Runner:
         else:
             queue.joined_queue()
             waiting = self.waiting[run] = asyncio.get_running_loop().create_task(self._await_turn(queue, run))
-            waiting.add_done_callback(lambda _: queue.left_queue())
+            waiting.add_done_callback(lambda _: self._turn_over(queue, scope.agent))
+        if self.removed.get(scope.agent):
+            self.cancel(run.live.new.id)  # its agent was removed while the message was on its way
+
+    def _turn_over(self, queue: AgentQueue, agent: str) -> None:
+        """A run does not wait for its turn among all hosts any more."""
+        queue.left_queue()
+        self.tidy(agent)
 
     async def _await_turn(self, queue: AgentQueue, run: Run) -> None:
         """Wait for the turn of the task in its context, among all hosts."""
@@ -339,5 +347,5 @@ class Runner:
         if slot is not None:
             slot.leave()
         self.lives.unhold(run.live)
-        if run.live.new.scope.agent in self.removed:
-            self._forget_queue(run.live.new.scope.agent)
+        if self.removed:
+            self.tidy(run.live.new.scope.agent)

@@ -158,7 +158,7 @@ class Meter:
         self.refusals: Counter[Key] = Counter()
         """Refusals by kind and quota, for the metrics."""
 
-    def check_rate(self, surface: str, principal: str, tenant: str, agent: str) -> None:
+    def check_rate(self, surface: str, principal: str, tenant: str, agent: str, *, count: bool = True) -> None:
         """Count a request for all that it belongs to, or count nothing and raise QuotaExceeded."""
         keys = (("surface", surface), ("principal", principal), ("tenant", tenant), ("agent", agent))
         limited = self.quotas.limited("rate", keys)
@@ -166,7 +166,7 @@ class Meter:
         longest = max(waits, default=0)
         if longest:
             raise self._exceeded("rate", limited[waits.index(longest)], longest)
-        for kind, name, _ in limited:
+        for kind, name, _ in limited if count else ():
             self.windows.add((kind, name))
 
     def admit_task(self, principal: str, tenant: str, agent: str) -> QuotaSlot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn import Config
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.http11 import Request
@@ -36,6 +37,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.peer is not None and not self.close_sent:
             cast("dict[str, Any]", self.scope)[PEER] = self.peer  # the application's task has not run yet
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # a refusal completes it too; otherwise uvicorn logs an error
 
     def look(self, now: float) -> None:
         """End a connection whose client has read nothing for too long."""

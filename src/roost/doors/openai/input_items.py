@@ -6,7 +6,7 @@ import base64
 import mimetypes
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, ValidationError, convert
 
 from roost.doors.http import Request
 from roost.doors.openai.exchange import Exchange
@@ -27,9 +27,7 @@ def items_of(exchange: Exchange) -> list[Object]:
     task = exchange.reader.task
     said = [message for message in task.history if message.role == Role.USER]
     message = said[-1] if said else Message(message_id="", role=Role.USER, parts=[])
-    beside = (message.metadata or {}).get(KEY)
-    history = beside.get("history", []) if isinstance(beside, dict) else []
-    contents = [(one["role"], [_text(one["role"], one["content"])]) for one in history]
+    contents = [(one.role, [_text(one.role, one.content)]) for one in _history(message)]
     contents.append(("user", [_content(part) for part in message.parts]))
     place = exchange.place
     return [
@@ -44,13 +42,32 @@ def items_of(exchange: Exchange) -> list[Object]:
     ]
 
 
+class _Earlier(Struct):
+    """An earlier message that came with a turn."""
+
+    role: str
+    content: str
+
+
+class _Beside(Struct):
+    history: list[_Earlier] = []
+
+
+def _history(message: Message) -> list[_Earlier]:
+    """Read the earlier messages. A client of another door may have written something else in their place."""
+    try:
+        return convert((message.metadata or {}).get(KEY, {}), _Beside).history
+    except ValidationError:
+        return []
+
+
 def page_of(request: Request, items: list[Object]) -> Object:
     """Return a page of the items, as the query asks: the newest first unless `order` is asc."""
     query = request.query
     order, limit, after = query.get("order", "desc"), query.get("limit", str(PAGE)), query.get("after")
     if order not in ("asc", "desc"):
         raise InvalidParams("order must be asc or desc", field="order")
-    if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit[:9]) <= MOST:
+    if not (limit.isascii() and limit.isdigit()) or len(limit) > 9 or not 1 <= int(limit) <= MOST:
         raise InvalidParams(f"limit must be a number from 1 to {MOST}", field="limit")
     found = items if order == "asc" else items[::-1]
     if after is not None:

@@ -96,7 +96,7 @@ async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[C
     """Build the message of a turn, with its destination."""
     engine, given = call.context.engine, wanted.metadata or {}
     key = request.header(KEY).strip()
-    message = Message(message_id=key or f"openai-{new_id()}", role=Role.USER, parts=wanted.turn.parts)
+    message = Message(message_id=key or _message_id(request), role=Role.USER, parts=wanted.turn.parts)
     tenants = multi_tenant.URI in engine.extensions
     if multi_tenant.KEY in given:
         message.metadata = {multi_tenant.KEY: given[multi_tenant.KEY]}
@@ -114,6 +114,11 @@ async def _message(call: Call, request: Request, wanted: TurnRequest) -> tuple[C
     room = engine.limits.metadata - len(encode(chosen))
     message.metadata = {**chosen, **beside(turn, with_history=not joined.context, room=room)} or None
     return call, message
+
+
+def _message_id(request: Request) -> str:
+    """Name a message that has no key. Only a client that activates idempotency/v1 needs a UUID."""
+    return new_id() if idempotency.URI in request.extensions else f"openai-{new_id()}"
 
 
 async def _joined(call: Call, wanted: TurnRequest) -> Joined:
