@@ -54,6 +54,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         str,
         "Where to listen, instead of host and port: a comma-separated list of host:port and unix:PATH. Callers on a"
         " Unix socket are identified by their user id.",
+        Validator(checks.each(checks.listener)),
     ] = ""
     grpc: Annotated[Place, "Where to serve gRPC as well, as host:port; port 0 picks a free one. Off by default."] = ""
     grpc_public: Annotated[

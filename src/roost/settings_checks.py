@@ -36,6 +36,17 @@ def parse_place(text: str) -> tuple[str, int]:
     return bare, int(port)
 
 
+def listener(text: str) -> None:
+    if text.startswith("unix:"):
+        if text == "unix:":
+            raise ValueError("unix: needs a path")
+        return
+    try:
+        parse_place(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no address: give host:port, [v6]:port or unix:PATH") from None
+
+
 def scheme(text: str) -> None:
     if text not in SCHEMES:
         raise ValueError(f"{text!r} is not one of {', '.join(SCHEMES)}")

@@ -118,7 +118,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise SettingError(f"{file}: {error}") from error
     unknown = sorted(set(values) - set(SETTINGS))
     if unknown:
-        raise SettingError(f"{file}: unknown setting {', '.join(unknown)}; `roost config` lists the settings")
+        raise SettingError(f"{file}: unknown setting {', '.join(unknown)}; docs/settings.md lists the settings")
     return values
 
 

@@ -113,7 +113,7 @@ async def serve_rpc(context: Context, request: Request, serve: RPCHandler) -> No
 
 async def _serve(call: Call, request: Request, envelope: Envelope, request_id: bytes) -> None:
     call.context.admission.negotiate(call, speaks_1_0)
-    operation = _operation(envelope.method)
+    operation = _operation(envelope.method, old=call.context.cards.terms.a2a_03)
     request.route = f"{request.route} {operation.name}"
     params = decode(operation.request, params_of(envelope))
     check_tenant(call.agent, params.tenant)
@@ -129,11 +129,12 @@ async def _serve(call: Call, request: Request, envelope: Envelope, request_id: b
     await respond(request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)))
 
 
-def _operation(method: str) -> Operation:
+def _operation(method: str, *, old: bool) -> Operation:
     operation = BY_NAME.get(method)
     if operation is None:
         is_old = method.startswith(("message/", "tasks/", "agent/"))
-        hint = " in A2A 1.0: it is one of 0.3, for which A2A-Version is 0.3 or absent" if is_old else ""
+        served = "for which A2A-Version is 0.3 or absent" if old else "which this host does not serve"
+        hint = f" in A2A 1.0: it is one of 0.3, {served}" if is_old else ""
         raise MethodNotFound(f"Method {method[:80]!r} does not exist{hint}; A2A 1.0 has {', '.join(BY_NAME)}")
     return operation
 
