@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -51,6 +51,13 @@ BOTH: CardForm = "1.0 and 0.3"
 OLD: CardForm = "0.3"
 
 
+class KeptCard(NamedTuple):
+    """A card, and the response that serves it."""
+
+    card: ServedCard
+    response: Response
+
+
 class Cards:
     """Builds and signs cards, and keeps them until an agent, a key or a credential changes."""
 
@@ -63,7 +70,7 @@ class Cards:
         self.keyring = keyring
         self.version = version
         self._terms_of_host = terms
-        self.served: OrderedDict[tuple[str, str, CardForm], ServedCard] = OrderedDict()
+        self.served: OrderedDict[tuple[str, str, CardForm], KeptCard] = OrderedDict()
         self.changed = time.time()
         agents.subscribe(lambda change: self.forget())
 
@@ -90,7 +97,15 @@ class Cards:
 
     async def card(self, request: Request, base: str, agent: str, form: CardForm) -> Response:
         """Return a card as an HTTP response, or 304 to a client that has it."""
-        card = await self._card(base, agent, form)
+        kept = await self._card(base, agent, form)
+        asked = request.headers
+        if (b"if-none-match" in asked or b"if-modified-since" in asked) and _unchanged(request, kept.card):
+            return Response(304, b"", headers=kept.response.headers)
+        if b"a2a+json" in asked.get(b"accept", b""):
+            return kept.response._replace(content_type=preferred_json(request))
+        return kept.response
+
+    def _response(self, card: ServedCard, form: CardForm) -> Response:
         by_version = self._terms_of_host.a2a_03 and form != OLD
         headers: Headers = [
             (b"etag", card.etag.encode()),
@@ -98,10 +113,7 @@ class Cards:
             (b"cache-control", b"public, max-age=%d" % cards.MAX_AGE_S),
             (b"vary", b"a2a-version, accept" if by_version else b"accept"),
         ]
-        if _unchanged(request, card):
-            return Response(304, b"", headers=headers)
-        wanted = preferred_json(request) if b"a2a+json" in request.headers.get(b"accept", b"") else b"application/json"
-        return Response(200, card.body, wanted, headers)
+        return Response(200, card.body, b"application/json", headers)
 
     async def jwks(self, base: str, agent: str | None) -> Response:
         """Return the keys of an agent, or with None those of all. A key is made with the first card that it signs."""
@@ -110,7 +122,7 @@ class Cards:
 
     async def document(self, base: str, agent: str) -> bytes:
         """Return the card of 1.0 as it is served."""
-        return (await self._card(base, agent)).body
+        return (await self._card(base, agent)).card.body
 
     async def extended(self, base: str, agent: str, principal: Principal) -> bytes:
         profile = self._profile(agent)
@@ -122,7 +134,7 @@ class Cards:
         document = _document(cards.agent_card(profile, _agent_base(base, agent), terms, more), profile.extras)
         return encode(await self.keyring.signed(document, agent, _agent_base(base, agent) + JWKS_PATH))
 
-    async def _card(self, base: str, agent: str, form: CardForm = NEW) -> ServedCard:
+    async def _card(self, base: str, agent: str, form: CardForm = NEW) -> KeptCard:
         found = self.served.get((agent, base, form))
         if found is not None and not self.keyring.outdated():
             return found
@@ -144,7 +156,8 @@ class Cards:
             document = old | extras if form == OLD else converter.merge(document, old)
         if form != OLD:
             document = await self.keyring.signed(document, agent, jku)
-        made = cards.served(encode(document), self.changed)
+        served = cards.served(encode(document), self.changed)
+        made = KeptCard(served, self._response(served, form))
         if changed == self.changed:
             self.served[agent, base, form] = made
             if len(self.served) > CACHED:
