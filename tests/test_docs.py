@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,9 +49,18 @@ FRAGMENT = re.compile(r"\s*(As|By|For|From|Of|What|Which|Whose) ")
 CODE = ("src", "tests", "chaos", "benchmarks", "tools", "examples")
 
 
+def parsed(path: Path) -> ast.Module:
+    """Parse a module. CPython 3.11 fails if a garbage collection in between parses something too."""
+    gc.disable()
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()
+
+
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield all docstrings with their lines, those of attributes included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 

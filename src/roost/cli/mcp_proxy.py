@@ -167,7 +167,7 @@ class Proxy:
         async with self.reopening:
             if self.session != lost or self.opening is None:
                 return
-            self.session = ""
+            # Until it is open, requests go to the lost session, and come here too.
             response = await self.http.post(PATH, content=_bytes(self.opening), headers=self._headers(self.opening))
             self.session = response.headers.get(SESSION, "")
             await self._tell(mcp.JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"))

@@ -146,7 +146,7 @@ class Extensions:
 NO_ARTIFACTS = b'"artifacts":[]}'
 
 
-class _TaskPage(Struct, rename="camel"):
+class _ListedTasks(Struct, rename="camel"):
     """A ListTasksResponse whose tasks are not taken apart."""
 
     tasks: list[Raw]
@@ -183,7 +183,7 @@ class ReaderView:
 
     def page(self, body: bytes) -> bytes:
         """`body` is a ListTasksResponse."""
-        page = decoder(_TaskPage)(body)
+        page = decoder(_ListedTasks)(body)
         page.tasks = [Raw(self._listed(bytes(task))) for task in page.tasks]
         return encode(page)
 

@@ -42,7 +42,7 @@ def items_of(exchange: Exchange) -> list[Object]:
     ]
 
 
-class _Earlier(Struct):
+class _HistoryItem(Struct):
     """An earlier message that came with a turn."""
 
     role: str
@@ -50,10 +50,10 @@ class _Earlier(Struct):
 
 
 class _Beside(Struct):
-    history: list[_Earlier] = []
+    history: list[_HistoryItem] = []
 
 
-def _history(message: Message) -> list[_Earlier]:
+def _history(message: Message) -> list[_HistoryItem]:
     """Read the earlier messages. A client of another door may have written something else in their place."""
     try:
         return convert((message.metadata or {}).get(KEY, {}), _Beside).history
