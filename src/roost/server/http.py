@@ -152,7 +152,7 @@ class HTTPProtocol(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 rest = data[upgrade.args[0] :]
-                if self._get_upgrade() == b"websocket":
+                if self._get_upgrade() == b"websocket" and self.parser.get_method() == b"GET":
                     self._become_websocket(rest)
                     return
                 data = self._head_without_upgrade() + rest
