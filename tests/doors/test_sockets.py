@@ -213,3 +213,13 @@ async def test_requests_on_other_upgrades_are_served_as_if_there_were_none() -> 
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"200"
         writer.close()
+
+
+async def test_a_handshake_by_another_method_than_get_is_served_as_a_plain_request() -> None:
+    async with running() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n" + upgrade + b"\r\n")
+        answer = await asyncio.wait_for(reader.readline(), PATIENCE_S)
+        assert answer.split()[1] == b"405"
+        writer.close()
