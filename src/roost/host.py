@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from roost._version import VERSION
 from roost.agents.agent import Hostable
 from roost.doors.app import App
+from roost.doors.bodies import Bodies
 from roost.doors.cards import Cards
 from roost.doors.context import Context
 from roost.doors.counters import RequestCounts
@@ -30,7 +31,9 @@ from roost.evidence.checkpoint import Checkpointer
 from roost.fleet.cards import ReservedExtra, Terms
 from roost.fleet.registry import Registry
 from roost.identity.seal import Seal
+from roost.offload import WorkerPool
 from roost.protocol.canonical import NotCanonical
+from roost.protocol.cost import JSONLimits
 from roost.settings import Settings
 from roost.wiring.doors import open_doors
 from roost.wiring.egress import open_egress, open_push
@@ -94,6 +97,7 @@ class Host:
         self.egress: Egress | None = None
         self.app: App | None = None
         self.grpc: GrpcServer | None = None
+        self.workers = WorkerPool()
         self.starting: asyncio.Task[None] | None = None
         self.grace_until = 0.0
 
@@ -116,7 +120,8 @@ class Host:
         settings = self.settings
         await store.open()
         seal = open_seal(settings, store)
-        engine = self._open_engine(store, seal)
+        limits = MessageLimits(settings.max_parts, settings.max_metadata)
+        engine = self._open_engine(store, seal, limits)
         identity = IdentityServices(settings, store, engine, seal, self.hosts)
         try:
             await identity.start()
@@ -135,7 +140,12 @@ class Host:
             self.agents,
             identity.access,
             cards,
-            max_body=settings.max_body,
+            bodies=Bodies(
+                self.workers,
+                JSONLimits(settings.max_values, settings.max_depth, settings.max_digits),
+                limits,
+                settings.max_body,
+            ),
             public_url=settings.public_url.rstrip("/"),
             bound_url=self.place,
         )
@@ -157,7 +167,7 @@ class Host:
         if self.grpc is not None:
             await start_grpc(self.grpc, settings, context, guard, counts, observability)
 
-    def _open_engine(self, store: Store, seal: Seal) -> Engine:
+    def _open_engine(self, store: Store, seal: Seal, limits: MessageLimits) -> Engine:
         settings = self.settings
         worker = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-12:]}"
         try:
@@ -178,7 +188,7 @@ class Host:
                 unserved_days=settings.unserved_days,
                 reservations=settings.idempotency_max,
             ),
-            limits=MessageLimits(settings.max_parts, settings.max_metadata),
+            limits=limits,
             push=open_push(settings, self.egress, seal),
         )
 
@@ -222,6 +232,7 @@ class Host:
         if self.engine is not None:
             await self.engine.close(max(0.0, self.grace_until - time.monotonic()))
             self.engine = self.app = None
+        await self.workers.close()
         if self.egress is not None:
             await self.egress.close()
 

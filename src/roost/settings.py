@@ -171,7 +171,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ""
     max_body: Annotated[Count, "The largest request body, in bytes. A larger one gets 413."] = 8 * 1024 * 1024
     max_parts: Annotated[Count, "The most parts that a message may have."] = 1000
-    max_metadata: Annotated[CountOrOff, "The largest metadata of a message or request, in bytes of JSON."] = 64 * 1024
+    max_metadata: Annotated[CountOrOff, "The largest metadata of a message, a part or a request, in bytes of JSON."] = (
+        64 * 1024
+    )
+    max_values: Annotated[
+        Count, "The most values (of all objects and lists together) that the JSON of a request may have."
+    ] = 250_000
+    max_depth: Annotated[
+        int, Meta(ge=10, le=100), "The deepest nesting of objects and lists in the JSON of a request."
+    ] = 100
+    max_digits: Annotated[int, Meta(ge=20, le=4000), "The most digits of a number in the JSON of a request."] = 1000
     max_headers: Annotated[Count, "The most headers that a request may have. More get 431."] = 100
     max_head_bytes: Annotated[
         int, Meta(ge=1024), "The largest request line and headers together, in bytes. Larger ones get 431."

@@ -37,6 +37,7 @@ class PipeTurn(Turn):
 
     def __init__(self, start: Start, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._start = start
+        self._messages = [decoder(Received)(message) for message in start.messages]
         self._reader = reader
         self._writer = writer
         self._calls: deque[asyncio.Future[ProcessFrame]] = deque()
@@ -85,7 +86,7 @@ class PipeTurn(Turn):
 
     @property
     def messages(self) -> list[Received]:
-        return self._start.messages
+        return self._messages
 
     @property
     def rerun(self) -> bool:
@@ -135,7 +136,7 @@ class PipeTurn(Turn):
         await self._call("commit")
 
     async def ask(self, state: TaskState, question: Message) -> Received:
-        return unpack(Received, await self._call("ask", AskFrame(state, question)))
+        return decoder(Received)(unpack(bytes, await self._call("ask", AskFrame(state, question))))
 
     async def begin_step(self, name: str) -> Step:
         return unpack(Step, await self._call("begin_step", name))

@@ -71,7 +71,7 @@ class ProcessInvoker:
                 turn.caller,
                 turn.task_id,
                 turn.context_id,
-                list(turn.messages),
+                [encode(message) for message in turn.messages],
                 turn.rerun,
             )
             writer.write(pack("start", start))
@@ -126,7 +126,7 @@ async def _forward(frame: ProcessFrame, turn: Turn, writer: asyncio.StreamWriter
             await _answer(writer, None)
         case "ask":
             asked = unpack(AskFrame, frame)
-            await _answer(writer, await turn.ask(asked.state, asked.question))
+            await _answer(writer, encode(await turn.ask(asked.state, asked.question)))
         case "error":
             raise ProcessFailed(unpack(str, frame))
         case _:

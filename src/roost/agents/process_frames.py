@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from roost.extensions.data import TokenUsage
-from roost.protocol.entries import Received
 from roost.protocol.types import Artifact, JSONObject, Message, TaskState
 
 T = TypeVar("T")
@@ -31,7 +30,8 @@ class Start(Struct):
     caller: str
     task_id: str
     context_id: str
-    messages: list[Received]
+    messages: list[bytes]
+    """Received messages as JSON, whose data may be large."""
     rerun: bool
 
 

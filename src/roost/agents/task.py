@@ -71,7 +71,7 @@ class AgentTask:
     @cached_property
     def _received(self) -> Received:
         """A copy for the function, whose changes to its message must not reach the task's history."""
-        return decoder(Received)(encode(self._given))
+        return _decoded(self._given)
 
     @property
     def id(self) -> str:
@@ -151,6 +151,7 @@ class AgentTask:
         """
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         received = await self._turn.ask(state, self._turn.message(as_parts(says)))
+        received = _decoded(received)
         return Answer(received.message, received.metadata)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -274,6 +275,11 @@ def as_part(value: Any) -> Part:
     if isinstance(value, (bytes, bytearray)):
         return Part(raw=bytes(value), media_type="application/octet-stream")
     return Part(data=_copied(value))
+
+
+def _decoded(received: Received) -> Received:
+    """Return a copy in which the data of parts is decoded, however large it is."""
+    return decoder(Received)(encode(received))
 
 
 def _copied(value: Any) -> Any:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from roost.doors.access import Access
 from roost.doors.admission import Admission
+from roost.doors.bodies import Bodies
 from roost.doors.cards import Cards
 from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import Connection, RequestHead
@@ -27,7 +28,7 @@ class Context:
         access: Access,
         cards: Cards,
         *,
-        max_body: int,
+        bodies: Bodies,
         public_url: str,
         bound_url: str = "",
     ) -> None:
@@ -36,7 +37,7 @@ class Context:
         self.access = access
         self.admission = Admission(access, engine, agents)
         self.cards = cards
-        self.max_body = max_body
+        self.bodies = bodies
         self.public_url = public_url
         self.bound_url = bound_url
         self.heartbeat = Heartbeat()

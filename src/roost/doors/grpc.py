@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.message import Message
 
 from roost.doors.admission import A2A, Call, OpenStream, speaks_1_0
+from roost.doors.bodies import too_large
 from roost.doors.context import Context
 from roost.doors.counters import RequestCounts
 from roost.doors.errors import known
@@ -22,14 +24,17 @@ from roost.doors.grpc_errors import CLIENT_GONE, Metadata, Servicer, abort
 from roost.doors.guard import Guard
 from roost.doors.http import RequestHead
 from roost.doors.operations import check_tenant, opening, unary
-from roost.doors.protobuf import page_of, parse, read, wire, within
+from roost.doors.protobuf import page_of, parse, prepare_large, read, wire_large, within
+from roost.doors.protobuf_cost import is_light, text_field
 from roost.engine.live import LiveTask
 from roost.engine.responses import SendResult, TaskStream
 from roost.engine.ring import StreamFrame
 from roost.identity.peers import NamesNobody, Peer, certified
 from roost.identity.principal import Principal
+from roost.protocol.cost import is_light as is_light_json
 from roost.protocol.errors import A2AError, InvalidParams
 from roost.protocol.operations import BY_NAME, Operation
+from roost.protocol.raw import PreparedRequest
 
 SERVICE = pb.DESCRIPTOR.services_by_name["A2AService"]
 GONE = 499
@@ -82,6 +87,10 @@ class GrpcDoor:
     def check_version(self, head: RequestHead) -> None:
         speaks_1_0(head)
 
+    async def prepared(self, call: Call, data: bytes) -> PreparedRequest:
+        """Convert a large message."""
+        return await call.context.bodies.prepared(call.principal, prepare_large, data)
+
     async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
         """Carry out a unary operation. Return the response's bytes, and whether the message was a repeated one."""
         request = self._request(call, operation, params)
@@ -90,21 +99,46 @@ class GrpcDoor:
         else:
             result = await unary(operation)(call, request)
         if isinstance(result, SendResult):
-            return _sent(pb.SendMessageResponse, result), result.replayed
+            return await self._sent(call, pb.SendMessageResponse, result), result.replayed
         if operation.name == "ListTasks":
-            return page_of(result), False
-        return b"" if operation.response is None else wire(RESPONSES[operation.name], result), False
+            return await self._converted(call, result, page_of), False
+        if operation.response is None:
+            return b"", False
+        return await self._encoded(call, RESPONSES[operation.name], result), False
 
     async def open(self, call: Call, method: str, operation: Operation, params: Any) -> TaskStream:
         return await opening(operation)(call, self._request(call, operation, params))
 
-    async def first(self, operation: Operation, stream: OpenStream) -> bytes:
+    async def first(self, call: Call, operation: Operation, stream: OpenStream) -> bytes:
         """Encode the opening of a stream."""
-        return _sent(pb.StreamResponse, stream.opening)
+        return await self._sent(call, pb.StreamResponse, stream.opening)
 
-    async def events(self, operation: Operation, stream: OpenStream, frames: list[StreamFrame]) -> list[bytes]:
-        """Encode a batch of events."""
-        return _responses_of(frames) if stream.has_view else _shared_responses(stream.live, frames)
+    async def events(
+        self, call: Call, operation: Operation, stream: OpenStream, frames: list[StreamFrame]
+    ) -> list[bytes]:
+        """Encode a batch of events. Many readers at the same position get the same responses."""
+        first, last, shared = frames[0].seq, frames[-1].seq, None if stream.has_view else stream.live
+        found = None if shared is None else _responses.get(shared)
+        if found is not None and found[:2] == (first, last):
+            return found[2]
+        responses = [await self._encoded(call, pb.StreamResponse, frame.data) for frame in frames]
+        if shared is not None:
+            _responses[shared] = (first, last, responses)
+        return responses
+
+    async def _sent(self, call: Call, kind: type[Message], result: SendResult) -> bytes:
+        if result.task is not None:
+            return within(kind, "task", await self._encoded(call, pb.Task, result.task))
+        return within(kind, "message", await self._encoded(call, pb.Message, result.message or b"{}"))
+
+    async def _encoded(self, call: Call, kind: type[Message], data: bytes) -> bytes:
+        """Encode a result of the engine, in a worker process if it is large."""
+        return await self._converted(call, data, wire_large, kind.DESCRIPTOR.name)
+
+    async def _converted(self, call: Call, data: bytes, work: Callable[..., bytes], *args: str) -> bytes:
+        if is_light_json(data):
+            return work(*args, data)
+        return await call.context.bodies.workers.run(call.principal.name, work, *args, data)
 
     async def refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
@@ -119,8 +153,7 @@ class GrpcDoor:
             status = GONE
             try:
                 principal = await self._caller(head)
-                params = parse(kind, await received(context, self.calls.head_s))
-                call = await self._admit(head, principal, params)
+                call, params = await self._read(head, principal, kind, await received(context, self.calls.head_s))
                 response, replayed = await self.carry_out(call, method, operation, params)
                 metadata = _metadata(head, None, replayed=replayed)
                 if metadata:
@@ -147,13 +180,12 @@ class GrpcDoor:
             status = GONE
             try:
                 principal = await self._caller(head)
-                params = parse(kind, await received(context, self.calls.head_s))
-                call = await self._admit(head, principal, params)
+                call, params = await self._read(head, principal, kind, await received(context, self.calls.head_s))
                 async with (
                     self.calls.reading(call.principal) as reader,
                     call.stream(self.open(call, method, operation, params)) as stream,
                 ):
-                    first = await self.first(operation, stream)
+                    first = await self.first(call, operation, stream)
                     position = None if stream.follower is None else stream.follower.position
                     await context.send_initial_metadata(_metadata(head, position, replayed=stream.opening.replayed))
                     status = 200
@@ -161,7 +193,7 @@ class GrpcDoor:
                     await context.write(first)
                     reader.has_read()
                     while (frames := await stream.batch()) is not None:
-                        for response in await self.events(operation, stream, frames) if frames else ():
+                        for response in await self.events(call, operation, stream, frames) if frames else ():
                             reader.is_written_to()
                             await context.write(response)
                             reader.has_read()
@@ -188,8 +220,20 @@ class GrpcDoor:
         self.calls.begin()
         return principal
 
-    async def _admit(self, head: RequestHead, principal: Principal, params: Any) -> Call:
-        agent = self.agent_of(head, params)
+    async def _read(
+        self, head: RequestHead, principal: Principal, kind: type[Message], data: bytes
+    ) -> tuple[Call, Any]:
+        """Admit a call to its agent. A large message is not parsed before, and not here."""
+        if is_light(kind, data):
+            params = parse(kind, data)
+            return await self._admit(head, principal, self.agent_of(head, params)), params
+        if kind.DESCRIPTOR.name != pb.SendMessageRequest.DESCRIPTOR.name:
+            raise too_large()
+        named = pb.SendMessageRequest(tenant=text_field(data, pb.SendMessageRequest.TENANT_FIELD_NUMBER))
+        call = await self._admit(head, principal, self.agent_of(head, named))
+        return call, await self.prepared(call, data)
+
+    async def _admit(self, head: RequestHead, principal: Principal, agent: str) -> Call:
         if not agent:
             raise InvalidParams(
                 f"{self.names_agent}: name the agent; no agent of this host answers without it",
@@ -199,7 +243,7 @@ class GrpcDoor:
 
     def _request(self, call: Call, operation: Operation, params: Any) -> Any:
         check_tenant(call.agent, params.tenant)
-        return read(operation.request, params)
+        return params if isinstance(params, PreparedRequest) else read(operation.request, params)
 
 
 RESPONSES: dict[str, type[Message]] = {
@@ -209,26 +253,8 @@ RESPONSES: dict[str, type[Message]] = {
 }
 
 
-def _sent(kind: type[Message], result: SendResult) -> bytes:
-    if result.task is not None:
-        return within(kind, "task", wire(pb.Task, result.task))
-    return within(kind, "message", wire(pb.Message, result.message or b"{}"))
-
-
 _responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyDictionary()
 """The last responses of each task, so that many readers at the same position get the same ones."""
-
-
-def _shared_responses(live: LiveTask, frames: list[StreamFrame]) -> list[bytes]:
-    first, last = frames[0].seq, frames[-1].seq
-    found = _responses.get(live)
-    if found is None or found[:2] != (first, last):
-        found = _responses[live] = (first, last, _responses_of(frames))
-    return found[2]
-
-
-def _responses_of(frames: list[StreamFrame]) -> list[bytes]:
-    return [wire(pb.StreamResponse, frame.data) for frame in frames]
 
 
 def head_of(context: Servicer, route: str) -> RequestHead:

@@ -18,9 +18,11 @@ from roost.doors.openapi_doors import json_rpc
 from roost.doors.operations import check_tenant, opening, unary
 from roost.doors.sse import JSONForm, send_events
 from roost.engine.responses import SendResult
-from roost.protocol.codec import check_cost, decode, decoder, invalid
+from roost.protocol.codec import decoder, invalid
+from roost.protocol.cost import JSONLimits, check, is_light
 from roost.protocol.errors import (
     A2AError,
+    InvalidParams,
     InvalidRequest,
     MethodNotAllowed,
     MethodNotFound,
@@ -96,9 +98,9 @@ async def serve_rpc(context: Context, request: Request, serve: RPCHandler) -> No
         raise MethodNotAllowed(CARD_HINT, metadata={"allow": "POST"})
     request_id = NO_ID
     try:
-        body = await request.body(context.max_body)
+        body = await request.body(context.bodies.most)
         check_content_type(request, body)
-        envelope = envelope_of(body)
+        envelope = envelope_of(body, context.bodies.json)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         await serve(call, request, envelope, bytes(request_id))
     except ClientGone:
@@ -115,7 +117,7 @@ async def _serve(call: Call, request: Request, envelope: Envelope, request_id: b
     call.context.admission.negotiate(call, speaks_1_0)
     operation = _operation(envelope.method, old=call.context.cards.terms.a2a_03)
     request.route = f"{request.route} {operation.name}"
-    params = decode(operation.request, params_of(envelope))
+    params = await call.context.bodies.decode(call.principal, operation.request, params_of(envelope))
     check_tenant(call.agent, params.tenant)
     if operation.streams:
         async with call.stream(opening(operation)(call, params)) as stream:
@@ -143,10 +145,14 @@ def params_of(envelope: Envelope) -> bytes:
     return bytes(envelope.params) if isinstance(envelope.params, Raw) else b"{}"
 
 
-def envelope_of(body: bytes) -> Envelope:
-    check_cost(body)
+def envelope_of(body: bytes, limits: JSONLimits) -> Envelope:
+    """Read the envelope. The limits on large params are checked with them, in a worker process."""
+    if is_light(body):
+        check(body, limits)
     try:
         envelope = decoder(Envelope)(body)
+    except RecursionError:
+        raise InvalidParams("nesting is too deep", field="body") from None
     except msgspec.ValidationError as error:
         if body.lstrip()[:1] == b"[":
             raise InvalidRequest("Not a JSON-RPC 2.0 request: batches are not part of A2A") from None

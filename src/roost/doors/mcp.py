@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Raw
 
 from roost.doors.admission import A2A
 from roost.doors.context import Context
@@ -28,14 +29,25 @@ from roost.doors.http import Connection, Request, Response
 from roost.doors.jsonrpc import NO_ID
 from roost.doors.openapi_doors import mcp as describe
 from roost.identity.principal import Principal
-from roost.protocol.codec import check_cost
-from roost.protocol.errors import A2AError, MethodNotAllowed, ParseError, PayloadTooLarge, RouteNotFound, Unavailable
+from roost.protocol.codec import encode
+from roost.protocol.cost import LIGHT_VALUES, JSONLimits, check, has_few_values, is_light
+from roost.protocol.errors import (
+    A2AError,
+    InvalidParams,
+    MethodNotAllowed,
+    ParseError,
+    PayloadTooLarge,
+    RouteNotFound,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from roost.doors.mcp_sessions import Sessions
 
 PATH = "/mcp"
 METHODS = ("POST", "DELETE")
+DATA = "roost.mcp.data"
+"""The key in a request's scope of the argument `data` of its call, where that is large."""
 UNCOUNTED_BYTES = 64 * 1024
 """The longest body that is read of a caller who is over the rate."""
 
@@ -86,18 +98,31 @@ class MCPDoor(Door):
         admission = self.context.admission
         exceeded = admission.exhausted(A2A, principal)
         try:
-            body = await request.body(self.context.max_body if exceeded is None else UNCOUNTED_BYTES)
+            body = await request.body(self.context.bodies.most if exceeded is None else UNCOUNTED_BYTES)
         except PayloadTooLarge as error:
             raise exceeded or error from None
         check_content_type(request, body)
         try:
-            message = _parsed(body)
+            if is_light(body):
+                message = parsed(body, self.context.bodies.json)
+            else:
+                body = await self._without_data(request, principal, body)
+                message = parsed(body, self.context.bodies.json)
         except A2AError:
             admission.count(A2A, principal)
             raise
         if not _belongs_to_another(message):
             admission.count(A2A, principal)
         return body, message
+
+    async def _without_data(self, request: Request, principal: Principal, body: bytes) -> bytes:
+        """Take the large argument `data` out of a call, which the SDK would convert many times, and set it aside."""
+        bodies = self.context.bodies
+        found = await bodies.workers.run(principal.name, split_data, body, *bodies.json)
+        kept, data = msgspec.msgpack.decode(found, type=tuple[bytes, bytes])
+        if data:
+            request.scope[DATA] = Raw(data)
+        return kept
 
     def drain(self) -> None:
         """Let calls in progress return what they have so far. Sessions end after them."""
@@ -135,9 +160,25 @@ def _belongs_to_another(message: Any) -> bool:
     return "id" not in message if "method" in message else "result" in message or "error" in message
 
 
-def _parsed(body: bytes) -> Any:
+def split_data(body: bytes, *limits: int) -> bytes:
+    """Split a call into the message without its argument `data`, and the data. Runs in a worker process."""
+    message, data = parsed(body, JSONLimits(*limits)), b""
+    match message:
+        case {"method": "tools/call", "params": {"arguments": {"data": found, **rest}, **params}}:
+            message = {**message, "params": {**params, "arguments": rest}}
+            data = encode(found)
+    kept = encode(message)
+    if not has_few_values(kept):
+        raise InvalidParams(
+            f"the request has more than {LIGHT_VALUES} values; only the argument `data` may be that large",
+            field="body",
+        )
+    return msgspec.msgpack.encode((kept, data))
+
+
+def parsed(body: bytes, limits: JSONLimits) -> Any:
     """Parse a message. Refuse what the SDK's parser accepts but no agent can take, such as half a surrogate pair."""
-    check_cost(body)
+    check(body, limits)
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

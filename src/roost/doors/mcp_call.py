@@ -23,8 +23,8 @@ from roost.engine.hosted import Profile
 from roost.engine.responses import SendResult, TaskStream
 from roost.engine.ring import StreamFrame
 from roost.extensions import multi_tenant
-from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, InvalidParams, Unauthenticated, UnsupportedOperation
+from roost.protocol.raw import raw_decoder
 from roost.protocol.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -104,8 +104,8 @@ class AgentCall:
         request = SendMessageRequest(message=message, configuration=configuration)
         answer = await self.engine.send(self.principal, self.agent, request, self.call.head.extensions)
         if answer.message is not None:
-            return results.of_message(self.agent, decoder(Message)(answer.message))
-        return results.of_task(self.agent, decoder(Task)(answer.task or b""))
+            return results.of_message(self.agent, raw_decoder(Message)(answer.message))
+        return results.of_task(self.agent, raw_decoder(Task)(answer.task or b""))
 
     async def _work(self, message: Message) -> Outcome:
         """Run until the agent is done, or waits for something that this client cannot give."""
@@ -128,7 +128,7 @@ class AgentCall:
         """Send a message and follow its task. Return the message of an agent that replies directly."""
         async with self.call.stream(self._begin(message)) as stream:
             if stream.opening.message is not None:
-                return decoder(Message)(stream.opening.message)
+                return raw_decoder(Message)(stream.opening.message)
             await self._follow(stream)
             return None
 
@@ -145,7 +145,7 @@ class AgentCall:
 
     def _note_task(self, opening: SendResult) -> None:
         if opening.task is not None:
-            self.task_id = decoder(Task)(opening.task).id
+            self.task_id = raw_decoder(Task)(opening.task).id
 
     async def _follow(self, stream: OpenStream) -> None:
         """Follow the task until it ends or pauses."""
@@ -160,7 +160,7 @@ class AgentCall:
     async def _read(self) -> Task:
         self.check_credential()
         request = GetTaskRequest(id=self.task_id, history_length=0)
-        return decoder(Task)(await self.engine.get(self.principal, self.agent, request))
+        return raw_decoder(Task)(await self.engine.get(self.principal, self.agent, request))
 
     # Questions
 
@@ -193,7 +193,7 @@ class AgentCall:
         """Wait until another client has answered or cancelled, the caller's credential ends, or the host stops."""
         try:
             async with self.call.stream(self._subscribe()) as stream:
-                if decoder(Task)(stream.opening.task or b"").status == task.status:
+                if raw_decoder(Task)(stream.opening.task or b"").status == task.status:
                     while await stream.batch() == []:
                         pass
         except UnsupportedOperation:  # the task is over
@@ -203,7 +203,7 @@ class AgentCall:
         """Follow the task again if it has continued. False if it has ended, or still waits for the same answer."""
         try:
             async with self.call.stream(self._subscribe()) as stream:
-                now = decoder(Task)(stream.opening.task or b"")
+                now = raw_decoder(Task)(stream.opening.task or b"")
                 if now.status.state in PAUSED:
                     return now.status != task.status
                 await self._follow(stream)
@@ -256,7 +256,7 @@ def _progress(frames: list[StreamFrame]) -> str:
     said: list[str] = []
     text = ""
     for frame in frames:
-        event = decoder(StreamResponse)(frame.data)
+        event = raw_decoder(StreamResponse)(frame.data)
         if event.artifact_update is not None:
             text += "".join(part.text for part in event.artifact_update.artifact.parts if isinstance(part.text, str))
         elif event.status_update is not None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import mcp_types as mcp
-import msgspec
 from msgspec import UNSET
 
 from roost.doors.mcp_arguments import STATES, word
-from roost.protocol.codec import encode
+from roost.protocol.codec import decoder, encode
+from roost.protocol.cost import has_few_values
 from roost.protocol.errors import A2AError
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import Message, Part, Task, TaskState
@@ -63,12 +63,16 @@ def of_task(agent: str, task: Task, *, read: bool = False) -> mcp.CallToolResult
     if task.status.message is not None:
         content += _content(task.status.message.parts, task.id)
     more = _what_next(agent, task, anything=bool(content))
+    artifacts = encode(task.artifacts)
+    if not has_few_values(artifacts):
+        artifacts = b"[]"
+        more = f"{more} The artifacts have too many values for this form: read task {task.id} over A2A.".lstrip()
     structured = {
         "agent": agent,
         "taskId": task.id,
         "contextId": task.context_id,
         "state": word(state),
-        "artifacts": msgspec.to_builtins(task.artifacts),
+        "artifacts": decoder(list[Any])(artifacts),
     }
     if said:
         structured["message"] = said

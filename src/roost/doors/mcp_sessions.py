@@ -74,7 +74,7 @@ class Sessions:
             stateless=not stateful,
             session_idle_timeout=IDLE_S,
             max_sessions=MAX_SESSIONS,
-            max_request_body_size=context.max_body,
+            max_request_body_size=context.bodies.most,
         )
         self.held: dict[str, SessionRecord] = {}
         """Sessions by their id."""

@@ -19,12 +19,13 @@ from roost.doors.admission import Call, Negotiate, speaks_any
 from roost.doors.context import Context
 from roost.doors.errors import known
 from roost.doors.http import Request
+from roost.doors.mcp import DATA
 from roost.doors.mcp_arguments import INPUT, LISTING, OF_TASK, AgentArguments, ListArguments, TaskArguments, arguments
 from roost.doors.mcp_call import AgentCall, Outcome
 from roost.engine.hosted import Profile
 from roost.identity.principal import Principal
-from roost.protocol.codec import decoder
 from roost.protocol.errors import AgentNotFound, InvalidParams, TaskNotFound
+from roost.protocol.raw import raw_decoder
 from roost.protocol.types import CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Task
 
 ASKED = "roost.request"
@@ -94,6 +95,7 @@ class Tools:
     ) -> Outcome:
         admitted = await self._admit(request, profile.id, speaks_any)
         given = arguments(AgentArguments, params.arguments)
+        given.data = request.scope.get(DATA, given.data)
         call = AgentCall(admitted, profile, asked)
         key = key_of(request, admitted.principal, asked.request_id)
         if SESSION in request.headers and not call.is_modern:
@@ -149,7 +151,7 @@ class Tools:
                 include_artifacts=False,
             )
             body = await self.context.engine.list_tasks(call.principal, agent, asking)
-            page = decoder(ListTasksResponse)(body)
+            page = raw_decoder(ListTasksResponse)(body)
             found += [(agent, task) for task in page.tasks]
         found.sort(key=lambda one: one[1].status.timestamp or "", reverse=True)
         return results.of_tasks(found[: wanted.limit], page.next_page_token if wanted.agent else "")
@@ -159,13 +161,13 @@ class Tools:
         call = await self._of_task(request, wanted.task_id)
         asking = GetTaskRequest(id=wanted.task_id, history_length=0)
         body = await self.context.engine.get(call.principal, call.agent, asking)
-        return results.of_task(call.agent, decoder(Task)(body), read=True)
+        return results.of_task(call.agent, raw_decoder(Task)(body), read=True)
 
     async def cancel_task(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
         wanted = arguments(TaskArguments, given)
         call = await self._of_task(request, wanted.task_id)
         body = await self.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=wanted.task_id))
-        return results.of_task(call.agent, decoder(Task)(body), read=True)
+        return results.of_task(call.agent, raw_decoder(Task)(body), read=True)
 
     async def _of_task(self, request: Request, task_id: str) -> Call:
         """Admit the caller to the agent of a task. For callers who may not use the agent, the task does not exist."""

@@ -18,8 +18,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
+from roost.doors.large import prepare
+from roost.doors.protobuf_cost import FIELDS_PER_VALUE, count_fields
 from roost.protocol.codec import convert
 from roost.protocol.errors import InvalidParams, ParseError, UnsupportedOperation
+from roost.protocol.types import SendMessageRequest
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -90,6 +93,27 @@ def fitting(kind: type[Message], value: dict[str, Any]) -> dict[str, Any]:
 def write(message: M, data: bytes) -> M:
     message.MergeFromString(wire(type(message), data))
     return message
+
+
+def wire_large(name: str, data: bytes) -> bytes:
+    """Do the same for a large result. Runs in a worker process; `name` is that of the message."""
+    return wire(getattr(pb, name), data)
+
+
+def prepare_large(data: bytes, *limits: int) -> bytes:
+    """Convert a large SendMessageRequest. Return a PreparedRequest. Runs in a worker process."""
+    return prepare(read(SendMessageRequest, parse_large(pb.SendMessageRequest, data, limits[0])), *limits)
+
+
+def parse_large(kind: type[M], data: bytes, values: int) -> M:
+    """Parse a message of at most so many values."""
+    most = values * FIELDS_PER_VALUE
+    if count_fields(kind, data, most + 1) > most:
+        raise InvalidParams(
+            f"the message has more than {values} values, the host's setting max_values; send large data as a file",
+            field="message",
+        )
+    return parse(kind, data)
 
 
 def within(kind: type[Message], name: str, body: bytes) -> bytes:

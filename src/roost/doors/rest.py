@@ -17,7 +17,7 @@ from roost.doors.operations import check_tenant, opening, unary
 from roost.doors.paths import NOTHING, Endpoint, Match, Table
 from roost.doors.sse import JSONForm, send_events
 from roost.engine.responses import SendResult
-from roost.protocol.codec import convert, decode
+from roost.protocol.codec import convert
 from roost.protocol.errors import A2AError, MethodNotAllowed, RouteNotFound
 from roost.protocol.operations import OPERATIONS, Operation
 from roost.protocol.types import SendMessageRequest
@@ -28,7 +28,7 @@ Handler = Callable[[Call, Request, dict[str, str]], Awaitable[None]]
 async def serve_operation(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
     """Decode the parameters from body, query and path, and carry the operation out."""
     if request.method == "POST":
-        params = params_of(operation, await read_body(call, request), path)
+        params = await params_of(operation, call, await read_body(call, request), path)
     else:
         params = convert(operation.request, {**request.query, **path}, strict=False)
     check_tenant(call.agent, path.get("tenant", ""))
@@ -36,15 +36,16 @@ async def serve_operation(operation: Operation, call: Call, request: Request, pa
 
 
 async def read_body(call: Call, request: Request) -> bytes:
-    body = await request.body(call.context.max_body)
+    body = await request.body(call.context.bodies.most)
     check_content_type(request, body)
     return body
 
 
-def params_of(operation: Operation, body: bytes, path: dict[str, str]) -> Any:
+async def params_of(operation: Operation, call: Call, body: bytes, path: dict[str, str]) -> Any:
+    bodies = call.context.bodies
     if operation.request is SendMessageRequest:
-        return decode(SendMessageRequest, body)
-    return convert(operation.request, {**(decode(dict[str, Any], body) if body.strip() else {}), **path})
+        return await bodies.decode(call.principal, SendMessageRequest, body)
+    return convert(operation.request, {**(bodies.fields(body) if body.strip() else {}), **path})
 
 
 async def carry_out(operation: Operation, call: Call, request: Request, params: Any) -> None:

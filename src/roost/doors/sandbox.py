@@ -21,14 +21,16 @@ from roost.doors.errors import PROBLEM_CODES, rest_error
 from roost.doors.guard import EXTENSIONS as EXTENSION_HEADERS
 from roost.doors.guard import SUPPORTED_VERSION, version_of
 from roost.doors.http import Connection, Place, Request, Response
+from roost.doors.large import from_json
 from roost.doors.openapi_doors import dialect_operation
 from roost.doors.paths import NOTHING, OPENAI_ALIAS, Endpoint, Match, Table
-from roost.doors.rest import AgentDoor, Handler, carry_out, params_of, read_body, serve_operation
+from roost.doors.rest import AgentDoor, Handler, carry_out, read_body, serve_operation
 from roost.engine.push_configs import INLINE
 from roost.protocol.codec import convert, decoder, encode
+from roost.protocol.cost import is_light
 from roost.protocol.errors import A2AError, InvalidParams
 from roost.protocol.operations import BY_NAME
-from roost.protocol.types import TaskState
+from roost.protocol.types import SendMessageRequest, TaskState
 
 VERSION_SEGMENT = "v1"
 EXTENSIONS = "https://agentic-sandbox.aiwg.io/extensions/"
@@ -47,8 +49,12 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-
 
 
 async def send_message(call: Call, request: Request, path: dict[str, str]) -> None:
-    operation = BY_NAME["SendMessage"]
-    await carry_out(operation, call, request, params_of(operation, at_once(await read_body(call, request)), path))
+    bodies, body = call.context.bodies, await read_body(call, request)
+    if is_light(body):
+        params = await bodies.decode(call.principal, SendMessageRequest, at_once(body))
+    else:
+        params = await bodies.prepared(call.principal, large_at_once, body)
+    await carry_out(BY_NAME["SendMessage"], call, request, params)
 
 
 async def list_tasks(call: Call, request: Request, path: dict[str, str]) -> None:
@@ -151,6 +157,11 @@ def is_dialect(request: Request) -> bool:
 
 
 # Translation
+
+
+def large_at_once(body: bytes, *limits: int) -> bytes:
+    """Do the same for a large message, and convert it. Runs in a worker process."""
+    return from_json(at_once(body), *limits)
 
 
 def at_once(body: bytes) -> bytes:

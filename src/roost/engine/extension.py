@@ -22,6 +22,7 @@ from roost.engine.store_types import Reservation, Scope
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import ExtensionSupportRequired
+from roost.protocol.raw import raw_decoder
 from roost.protocol.types import (
     AgentExtension,
     JSONObject,
@@ -166,13 +167,13 @@ class ReaderView:
         return [extension.uri for extension in self._extensions]
 
     def task(self, body: bytes) -> bytes:
-        task = decoder(Task)(body)
+        task = raw_decoder(Task)(body)
         self._add_to(task)
         return encode(task)
 
     def event(self, body: bytes) -> bytes:
         """`body` is a StreamResponse."""
-        response = decoder(StreamResponse)(body)
+        response = raw_decoder(StreamResponse)(body)
         event = response.status_update or response.artifact_update
         if event is not None:
             for extension in self._extensions:

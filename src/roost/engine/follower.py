@@ -11,7 +11,7 @@ from roost.engine.ports import JournalReader
 from roost.engine.ring import StreamFrame, WakeThrottle
 from roost.engine.stats import Stats
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decoder
+from roost.protocol.raw import raw_decoder
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import StreamResponse, TaskState
 
@@ -128,5 +128,5 @@ class Follower:
 
 
 def _state(data: bytes) -> TaskState | None:
-    event = decoder(StreamResponse)(data).status_update
+    event = raw_decoder(StreamResponse)(data).status_update
     return None if event is None else event.status.state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from roost.engine.ports import JournalReader
@@ -10,9 +10,11 @@ from roost.engine.store_types import NewTask, Stored
 from roost.protocol.codec import decoder
 from roost.protocol.entries import NO_CHAIN, Entry
 from roost.protocol.fold import fold, new_task
+from roost.protocol.raw import raw, raw_decoder
 from roost.protocol.types import Artifact, Task
 
 PAGE = 1000
+_read_artifacts: Callable[[bytes], list[Artifact]] = decoder(list[raw(Artifact)])  # type: ignore[misc, arg-type]  # made at run time
 ANY_SUB = 2**62
 """Greater than the sub of every internal entry."""
 
@@ -35,8 +37,8 @@ async def restore(journal: JournalReader, task_id: str) -> Restored | None:
     task, position = new_task(task_id, stored.new.context_id), (-1, 0)
     last = Entry(0, 0, "", b"", 0, 0, NO_CHAIN)
     if snapshot is not None:
-        task = decoder(Task)(snapshot.body)
-        task.artifacts = decoder(list[Artifact])(snapshot.artifacts)
+        task = raw_decoder(Task)(snapshot.body)
+        task.artifacts = _read_artifacts(snapshot.artifacts)
         position = (snapshot.seq, snapshot.sub)
         last = await _entry_at(journal, task_id, position)
     tail = 0

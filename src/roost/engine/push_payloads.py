@@ -8,8 +8,8 @@ from roost.engine import journal as reading
 from roost.engine.ports import Journal
 from roost.engine.views import task_bytes
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decoder
 from roost.protocol.entries import Entry
+from roost.protocol.raw import raw_decoder
 from roost.protocol.states import SETTLED
 from roost.protocol.types import StreamResponse
 
@@ -39,5 +39,5 @@ async def task_after(journal: Journal, task_id: str, cursor: int) -> list[PushPa
 def _settles(entry: Entry) -> bool:
     if entry.kind != kinds.STATUS:
         return False
-    event = decoder(StreamResponse)(entry.data).status_update
+    event = raw_decoder(StreamResponse)(entry.data).status_update
     return event is not None and event.status.state in SETTLED

@@ -10,8 +10,8 @@ from roost.engine.live import LiveTask
 from roost.engine.ports import JournalReader
 from roost.engine.run import Run
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decoder
 from roost.protocol.fold import fold, new_task
+from roost.protocol.raw import raw_decoder
 from roost.protocol.types import StreamResponse
 
 
@@ -41,7 +41,7 @@ async def restart_unrecorded(journal: JournalReader, run: Run) -> None:
         fold(task, [entry for entry in page if entry.ordinal <= run.barrier])
         for entry in page:
             if entry.kind == kinds.ARTIFACT and entry.ordinal > run.barrier:
-                event = decoder(StreamResponse)(entry.data).artifact_update
+                event = raw_decoder(StreamResponse)(entry.data).artifact_update
                 if event is not None:
                     touched.add(event.artifact.artifact_id)
     known = {artifact.artifact_id: artifact for artifact in task.artifacts}

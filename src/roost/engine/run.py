@@ -29,6 +29,7 @@ from roost.extensions.data import TokenUsage, usage_artifact
 from roost.protocol import entries as kinds
 from roost.protocol.codec import decoder, encode
 from roost.protocol.entries import Entry, Received, StepRecord
+from roost.protocol.raw import raw_decoder
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import (
     Artifact,
@@ -110,7 +111,7 @@ class Run(Turn):
         run = cls(live, hosted, [], has_turn=has_turn, rerun=True)
         for entry in records:
             if entry.kind == kinds.MESSAGE:
-                run._messages.append(decoder(Received)(entry.data))
+                run._messages.append(raw_decoder(Received)(entry.data))
             elif entry.kind == kinds.STEP:
                 record = decoder(StepRecord)(entry.data)
                 run.steps[record.name, record.occurrence] = (record, entry.ordinal)

@@ -8,9 +8,9 @@ from roost.engine.store_types import Snapshot
 from roost.engine.turn import OUTPUT
 from roost.engine.views import split
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decoder
 from roost.protocol.entries import Entry, Received
 from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status
+from roost.protocol.raw import raw_decoder
 from roost.protocol.types import (
     Part,
     StreamResponse,
@@ -28,6 +28,9 @@ Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
 
 States = dict[int, TaskState]
 """The states that status updates bring, by their seq."""
+
+_read_event = raw_decoder(StreamResponse)
+_read_message = raw_decoder(Received)
 
 
 class TaskFold:
@@ -71,9 +74,9 @@ class TaskFold:
         for entry in entries:
             self.tail_bytes += len(entry.data)
             if entry.kind == kinds.MESSAGE:
-                apply_message(self.task, decoder(Received)(entry.data))
+                apply_message(self.task, _read_message(entry.data))
             elif entry.sub == 0:
-                event = decoder(StreamResponse)(entry.data)
+                event = _read_event(entry.data)
                 if event.status_update is not None:
                     apply_status(self.task, event.status_update)
                     states[entry.seq] = event.status_update.status.state

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from roost.protocol.codec import decoder, encode
+from roost.protocol.raw import data_of
 from roost.protocol.types import Artifact, JSONObject, Part
 
 URI = "https://proto-labs.ai/a2a/ext/"
@@ -41,8 +42,8 @@ def payloads(name: str, metadata: JSONObject | None, parts: list[Part]) -> Itera
     if isinstance(found, dict):
         yield found
     for part in parts:
-        if _mark(part) == name and isinstance(part.data, dict):
-            yield _unwrapped(part.data)
+        if _mark(part) == name and isinstance(data := data_of(part), dict):
+            yield _unwrapped(data)
 
 
 def plain(parts: list[Part]) -> list[Part]:

@@ -12,6 +12,7 @@ from hashlib import blake2b, sha256
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from roost.engine.extension import Extension, Incoming
@@ -19,6 +20,7 @@ from roost.engine.hosted import Profile
 from roost.engine.store_types import Reservation, Scope
 from roost.protocol.canonical import NotCanonical, encode_sorted, is_surely_canonical, jcs
 from roost.protocol.errors import MessageIdMalformed
+from roost.protocol.raw import PreparedRequest, has_raw_data
 from roost.protocol.types import AgentExtension, SendMessageRequest
 
 URI = "https://agentic-sandbox.aiwg.io/extensions/idempotency/v1"
@@ -90,13 +92,29 @@ def _scope_digest(scope: Scope) -> blake2b:
 
 
 def fingerprint(request: SendMessageRequest) -> str:
-    """SHA-256 of the canonical request (RFC 8785) without its messageId. It is the same on every binding."""
-    plain = replace(request, tenant="", message=replace(request.message, message_id=""))
+    """SHA-256 of the canonical request (RFC 8785) without its messageId. It is the same on every binding.
+
+    Only the fingerprint of a request whose data is left as JSON covers that as it was sent.
+    """
+    if isinstance(request, PreparedRequest):
+        return request.fingerprint
+    message = request.message
+    plain = replace(request, tenant="", message=replace(message, message_id=""))
     data = encode_sorted(plain).replace(b'"messageId":"",', b"", 1)
-    if not is_surely_canonical(data):
+    if _has_json(request) and not has_raw_data(message) and not is_surely_canonical(data):
         value = msgspec.json.decode(data)
         data = _canonical(value) or data
     return sha256(data).hexdigest()
+
+
+def _has_json(request: SendMessageRequest) -> bool:
+    """Say whether a request has values other than A2A's own fields, which are written canonically."""
+    message = request.message
+    return (
+        request.metadata is not None
+        or message.metadata is not None
+        or any(part.data is not UNSET or part.metadata is not None for part in message.parts)
+    )
 
 
 def _canonical(value: Any) -> bytes | None:

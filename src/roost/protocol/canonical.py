@@ -24,7 +24,7 @@ import msgspec
 import rfc8785
 from msgspec import inspect as mi
 
-from roost.protocol.codec import check_cost
+from roost.protocol.cost import check
 from roost.protocol.errors import InvalidParams
 from roost.protocol.types import AgentCard, OAuthFlows, SecurityScheme
 
@@ -97,7 +97,7 @@ def is_canonical(value: Any, encoded: bytes) -> bool:
 def read_json(data: bytes) -> Any:
     """Parse JSON that all parsers read alike: UTF-8, no duplicate names in an object, at most 100 levels."""
     try:
-        check_cost(data)
+        check(data)
         return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_number)
     except InvalidParams as error:
         raise NotCanonical(error.message) from None

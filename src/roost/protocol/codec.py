@@ -7,32 +7,21 @@ import base64
 import re
 from collections.abc import Callable
 from functools import cache
-from itertools import accumulate, count, islice
-from operator import sub
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect as mi
 
+from roost.protocol.cost import DEFAULT, JSONLimits, check
 from roost.protocol.errors import InvalidParams, ParseError
 
 T = TypeVar("T")
-
-MAX_DEPTH = 100
-"""The deepest nesting of JSON objects and arrays; protobuf's own parser has the same limit."""
-
-FEW_BYTES = 32 * 1024
-"""Bodies up to this size are not searched for numbers that are slow to parse."""
-MAX_SLOW_NUMBERS = 10_000
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder(decimal_format="number").encode
 
 _SNAKE_KEY = re.compile(rb'"[a-z0-9]+_[a-z0-9_]*"\s*:')
 _MISSING = re.compile(r"missing required field `(\w+)`")
-_SLOW_NUMBER = re.compile(rb"[0-9][eE][+-]?[0-9]{3}")
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
-_NO_MARK = bytes(set(range(256)) - set(b'"[{]}'))
-_STEP = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 _NORMALIZED = (mi.StructType, mi.ListType, mi.DictType, mi.BytesType, mi.IntType, mi.EnumType)
 
 
@@ -47,9 +36,9 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
     return made(kind)
 
 
-def decode(kind: type[T], body: bytes) -> T:
+def decode(kind: type[T], body: bytes, limits: JSONLimits = DEFAULT) -> T:
     """Parse a request body. Raise ParseError for bad JSON and InvalidParams for anything else."""
-    check_cost(body)
+    check(body, limits)
     try:
         if _SNAKE_KEY.search(body) is None:
             try:
@@ -86,31 +75,6 @@ def invalid(error: Exception) -> InvalidParams:
     path = path.replace("[...]", "[]")
     message = f"{path}: {what}" if path else what
     return InvalidParams(message, field=path or "body")
-
-
-def check_cost(body: bytes) -> None:
-    """Refuse JSON that takes unusually long to parse for its size. The check costs about as much as parsing."""
-    if len(body) > FEW_BYTES:
-        _check_numbers(body)
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
-        return
-    marks = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARK)
-    outside_strings = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
-    steps = outside_strings.translate(_STEP)
-    if max(map(sub, accumulate(steps), count(1)), default=0) > MAX_DEPTH:
-        raise InvalidParams(f"JSON is nested deeper than {MAX_DEPTH} levels", field="body")
-
-
-def _check_numbers(body: bytes) -> None:
-    """Refuse too many numbers such as 1e308: one takes the parser as long as a kilobyte of others."""
-    if _has_many_slow_numbers(body):
-        outside_strings = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-        if _has_many_slow_numbers(outside_strings):
-            raise InvalidParams(f"more than {MAX_SLOW_NUMBERS} numbers have exponents of 3 digits", field="body")
-
-
-def _has_many_slow_numbers(text: bytes) -> bool:
-    return next(islice(_SLOW_NUMBER.finditer(text), MAX_SLOW_NUMBERS, None), None) is not None
 
 
 def _normal(kind: mi.Type, value: Any, at: str) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decoder
 from roost.protocol.entries import Entry, Received
+from roost.protocol.raw import raw_decoder
 from roost.protocol.states import PAUSED
 from roost.protocol.types import (
     Artifact,
@@ -22,6 +22,9 @@ from roost.protocol.types import (
     TaskStatusUpdateEvent,
 )
 
+_read_event = raw_decoder(StreamResponse)
+_read_message = raw_decoder(Received)
+
 
 def new_task(task_id: str, context_id: str) -> Task:
     """Return the task before its first entry."""
@@ -32,13 +35,13 @@ def fold(task: Task, entries: Iterable[Entry]) -> Task:
     """Apply stored entries to a task, in place."""
     for entry in entries:
         if entry.kind in (kinds.STATUS, kinds.ARTIFACT):
-            event = decoder(StreamResponse)(entry.data)
+            event = _read_event(entry.data)
             if event.status_update is not None:
                 apply_status(task, event.status_update)
             elif event.artifact_update is not None:
                 apply_artifact(task, event.artifact_update)
         elif entry.kind == kinds.MESSAGE:
-            apply_message(task, decoder(Received)(entry.data))
+            apply_message(task, _read_message(entry.data))
     return task
 
 

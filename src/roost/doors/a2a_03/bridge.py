@@ -5,28 +5,31 @@ What the layer gets wrong is corrected here; docs/a2a-0.3.md lists it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3 import types as old
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from msgspec import Raw, Struct
 from pydantic import BaseModel
 
 from roost.doors.a2a_03.requests import EXACT
 from roost.doors.admission import Call, OpenStream
 from roost.doors.http import Headers
+from roost.doors.large import prepare
 from roost.doors.operations import opening, unary
 from roost.doors.protobuf import page_of, read, wire, write
 from roost.doors.sse import EventForm
 from roost.engine.responses import SendResult, TaskStream
 from roost.engine.ring import StreamFrame
+from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, TaskNotFound, UnsupportedOperation
 from roost.protocol.operations import BY_NAME, Operation
+from roost.protocol.types import ListTaskPushNotificationConfigsRequest, SendMessageRequest
 
 T = TypeVar("T")
 
@@ -34,14 +37,10 @@ _LIST_CONFIGS = BY_NAME["ListTaskPushNotificationConfigs"]
 LISTED = 100
 """Tasks in a list. A2A 0.3 has no pages."""
 LARGE = 8 * 1024
-"""Bytes of input beyond which a conversion runs in a thread. A megabyte of small numbers takes seconds."""
+"""Bytes of input beyond which a conversion runs in a worker process. A megabyte of small numbers takes seconds."""
 
-_worker = ThreadPoolExecutor(1, "a2a-0.3")
-
-
-async def offload(size: int, work: Callable[[], T]) -> T:
-    """Run a conversion on the event loop if its input is small, otherwise in a thread, one at a time."""
-    return work() if size <= LARGE else await asyncio.get_running_loop().run_in_executor(_worker, work)
+Form = Callable[[Any], bytes]
+"""Writes a value of 0.3 as a binding sends it."""
 
 
 class Conversion(NamedTuple):
@@ -88,52 +87,69 @@ CONVERSIONS: dict[str, Conversion] = {
 }
 
 
-class CompatResult(NamedTuple):
-    value: Any
-    """The result in the form that the binding asked for."""
-    replayed: bool
+def request_of(operation: Operation, core: Message) -> Any:
+    """Convert a message of 1.0 into the request of our operations."""
+    kind = operation.request
+    if isinstance(core, pb.ListTaskPushNotificationConfigsRequest):  # in 0.3 a request need not name a config
+        kind = ListTaskPushNotificationConfigsRequest
+    return read(kind, core)
 
 
-async def carry_out(call: Call, operation: Operation, core: Message, form: Callable[[Any], Any]) -> CompatResult:
-    """Carry out a unary operation. `form` turns the value of 0.3 into what the binding sends."""
-    if (
-        isinstance(core, pb.ListTaskPushNotificationConfigsRequest)
-        and operation.name == "GetTaskPushNotificationConfig"
-    ):
-        return await _first_config(call, core, form)
-    request = await _request(operation, core)
-    result = await unary(operation)(call, request)
+def prepare_core(core: Message, *limits: int) -> bytes:
+    """Make a PreparedRequest of a large message. Runs in a worker process."""
+    return prepare(read(SendMessageRequest, core), *limits)
+
+
+async def carry_out(
+    call: Call, operation: Operation, request: Any, write: Callable[[str, bytes], bytes]
+) -> tuple[bytes, bool]:
+    """Carry out a unary operation. Return the written result, and whether the message was a repeated one.
+
+    `write` is the binding's function of a module, which takes the operation's name and our result.
+    """
+    is_first = operation.name == "GetTaskPushNotificationConfig" and isinstance(
+        request, ListTaskPushNotificationConfigsRequest
+    )
+    result = await unary(_LIST_CONFIGS if is_first else operation)(call, request)
     replayed = isinstance(result, SendResult) and result.replayed
     data = result.json() if isinstance(result, SendResult) else result
-    conversion = CONVERSIONS[operation.name]
-    encode = page_of if operation.name == "ListTasks" else lambda data: wire(conversion.message, data)
-
-    def convert() -> Any:
-        message = conversion.message()
-        message.MergeFromString(_expressible(lambda: encode(data)))
-        return form(conversion.to_compat(message))
-
-    return CompatResult(await offload(len(data), convert), replayed)
+    if is_first:
+        data = _first_config(request.task_id, data)
+    return await _converted(call, len(data), write, operation.name, data), replayed
 
 
-async def _first_config(
-    call: Call, core: pb.ListTaskPushNotificationConfigsRequest, form: Callable[[Any], Any]
-) -> CompatResult:
-    """Read the first webhook of a task: in 0.3 a request need not name one."""
-    found: list[old.TaskPushNotificationConfig] = (
-        await carry_out(call, _LIST_CONFIGS, core, lambda found: found)
-    ).value
+def result_of(operation: str, data: bytes, form: Form) -> bytes:
+    """Convert a result of ours, and write it in the form of a binding."""
+    conversion = CONVERSIONS[operation]
+    message = conversion.message()
+    encode = page_of if operation == "ListTasks" else lambda data: wire(conversion.message, data)
+    message.MergeFromString(_expressible(lambda: encode(data)))
+    return form(conversion.to_compat(message))
+
+
+async def _converted(call: Call, size: int, work: Callable[..., bytes], *args: bytes | str | bool) -> bytes:
+    """Convert what is small here, and the rest in a worker process."""
+    if size <= LARGE:
+        return work(*args)
+    return await call.context.bodies.workers.run(call.principal.name, work, *args)
+
+
+class _Configs(Struct):
+    configs: list[Raw] = []
+
+
+_configs_in = decoder(_Configs)
+
+
+def _first_config(task_id: str, data: bytes) -> bytes:
+    found = _configs_in(data).configs
     if not found:
-        raise TaskNotFound("The task has no webhook", metadata={"taskId": core.task_id})
-    return CompatResult(form(found[0]), False)
+        raise TaskNotFound("The task has no webhook", metadata={"taskId": task_id})
+    return bytes(found[0])
 
 
-async def open_stream(call: Call, operation: Operation, core: Message) -> TaskStream:
-    return await opening(operation)(call, await _request(operation, core))
-
-
-async def _request(operation: Operation, core: Message) -> Any:
-    return await offload(core.ByteSize(), lambda: read(operation.request, core))
+async def open_stream(call: Call, operation: Operation, request: Any) -> TaskStream:
+    return await opening(operation)(call, request)
 
 
 def _expressible(work: Callable[[], T]) -> T:
@@ -158,36 +174,57 @@ def event_of(data: bytes, *, ends_at_question: bool) -> Any:
     return event
 
 
+def written_events(data: bytes, ends_at_question: bool, form: Form) -> bytes:
+    """Convert a list of events, and write each in the form of a binding. Both lists are msgpack."""
+    events = msgspec.msgpack.decode(data, type=list[bytes])
+    return msgspec.msgpack.encode([form(event_of(event, ends_at_question=ends_at_question)) for event in events])
+
+
 async def events_of(
-    stream: OpenStream, frames: list[StreamFrame], form: Callable[[Any], T], *, ends_at_question: bool
-) -> list[T]:
-    """Convert a batch of events. `form` turns an event of 0.3 into what the binding sends."""
-
-    def convert() -> list[T]:
-        return [form(event_of(frame.data, ends_at_question=ends_at_question)) for frame in frames]
-
-    return await offload(sum(len(frame.data) for frame in frames), convert)
+    call: Call, operation: Operation, events: list[bytes], write: Callable[[bytes, bool], bytes]
+) -> list[bytes]:
+    """Convert a batch of events. `write` is the binding's function of a module, on `written_events`."""
+    size, data = sum(map(len, events)), msgspec.msgpack.encode(events)
+    written = await _converted(call, size, write, data, not operation.resumes)
+    return msgspec.msgpack.decode(written, type=list[bytes])
 
 
 class OldForm(EventForm):
-    """Server-sent events of 0.3. `form` encodes one event, `ending` an error that ends the stream."""
+    """Server-sent events of 0.3. `write` converts events, `ending` writes an error that ends the stream.
+
+    prefix, suffix: the envelope of each event.
+    """
 
     headers: Headers = []
     is_escaped = False
 
-    def __init__(self, operation: Operation, form: Callable[[Any], bytes], ending: Callable[[A2AError], bytes]) -> None:
-        self.ends_at_question = not operation.resumes
-        self.form = form
+    def __init__(
+        self,
+        call: Call,
+        operation: Operation,
+        write: Callable[[bytes, bool], bytes],
+        ending: Callable[[A2AError], bytes],
+        prefix: bytes = b"",
+        suffix: bytes = b"",
+    ) -> None:
+        self.call = call
+        self.operation = operation
+        self.write = write
         self.ending = ending
+        self.prefix = prefix
+        self.suffix = suffix
 
     async def opening(self, stream: OpenStream) -> bytes:
-        data = stream.opening.json()
-        encoded = await offload(len(data), lambda: self.form(event_of(data, ends_at_question=self.ends_at_question)))
-        return _event(stream.position, encoded)
+        written = await events_of(self.call, self.operation, [stream.opening.json()], self.write)
+        return self._event(stream.position, written[0])
 
     async def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
-        encoded = await events_of(stream, frames, self.form, ends_at_question=self.ends_at_question)
-        return b"".join(_event(frame.seq, data) for frame, data in zip(frames, encoded, strict=True))
+        written = await events_of(self.call, self.operation, [frame.data for frame in frames], self.write)
+        return b"".join(self._event(frame.seq, data) for frame, data in zip(frames, written, strict=True))
+
+    def _event(self, seq: int | None, data: bytes) -> bytes:
+        line = b"" if seq is None else b"id: %d\n" % seq
+        return b"%bdata: %b%b%b\n\n" % (line, self.prefix, data, self.suffix)
 
     def is_done(self) -> bool:
         return False
@@ -197,11 +234,6 @@ class OldForm(EventForm):
 
     def broken(self, error: A2AError) -> bytes:
         return self.ending(error)
-
-
-def _event(seq: int | None, data: bytes) -> bytes:
-    line = b"" if seq is None else b"id: %d\n" % seq
-    return b"%bdata: %b\n\n" % (line, data)
 
 
 # JSON

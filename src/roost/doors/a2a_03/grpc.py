@@ -14,7 +14,15 @@ from a2a.compat.v0_3.proto_utils import FromProto, ToProto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.bridge import carry_out, event_of, events_of, offload, open_stream
+from roost.doors.a2a_03.bridge import (
+    carry_out,
+    events_of,
+    open_stream,
+    prepare_core,
+    request_of,
+    result_of,
+    written_events,
+)
 from roost.doors.a2a_03.door import speaks_0_3
 from roost.doors.a2a_03.errors import name_of
 from roost.doors.a2a_03.requests import CONFIG, TASK, check_name, core_of, from_message, name_config
@@ -22,10 +30,12 @@ from roost.doors.admission import Call, OpenStream
 from roost.doors.grpc import GrpcDoor
 from roost.doors.grpc_errors import Servicer, abort
 from roost.doors.http import RequestHead
+from roost.doors.protobuf import parse_large
 from roost.engine.responses import TaskStream
 from roost.engine.ring import StreamFrame
 from roost.protocol.errors import A2AError
 from roost.protocol.operations import OPERATIONS, Operation
+from roost.protocol.raw import PreparedRequest
 
 AGENT = "a2a-agent"
 BY_METHOD = {operation.old.grpc: operation for operation in OPERATIONS if operation.old.grpc}
@@ -58,32 +68,47 @@ class OldGrpcDoor(GrpcDoor):
         speaks_0_3(head)
 
     async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
-        core = await _core(method, params)
-        to_proto = RESPONSES[operation.name]
-        result = await carry_out(call, operation, core, lambda value: to_proto(value).SerializeToString())
-        return result.value, result.replayed
+        return await carry_out(call, operation, _request(method, operation, params), write_result)
+
+    async def prepared(self, call: Call, data: bytes) -> PreparedRequest:
+        return await call.context.bodies.prepared(call.principal, prepare_protobuf, data)
 
     async def open(self, call: Call, method: str, operation: Operation, params: Any) -> TaskStream:
-        return await open_stream(call, operation, await _core(method, params))
+        return await open_stream(call, operation, _request(method, operation, params))
 
-    async def first(self, operation: Operation, stream: OpenStream) -> bytes:
-        data = stream.opening.json()
-        return await offload(len(data), lambda: _event(event_of(data, ends_at_question=not operation.resumes)))
+    async def first(self, call: Call, operation: Operation, stream: OpenStream) -> bytes:
+        return (await events_of(call, operation, [stream.opening.json()], write_events))[0]
 
-    async def events(self, operation: Operation, stream: OpenStream, frames: list[StreamFrame]) -> list[bytes]:
-        return await events_of(stream, frames, _event, ends_at_question=not operation.resumes)
+    async def events(
+        self, call: Call, operation: Operation, stream: OpenStream, frames: list[StreamFrame]
+    ) -> list[bytes]:
+        return await events_of(call, operation, [frame.data for frame in frames], write_events)
 
     async def refuse(self, context: Servicer, error: A2AError) -> None:
         """Write an error. The SDKs of 0.3 read its name from the text."""
         await abort(context, error, f"{name_of(error)}: {error.message}")
 
 
-def _event(event: Any) -> bytes:
-    data: bytes = ToProto.stream_response(event).SerializeToString()
-    return data
+def write_result(operation: str, data: bytes) -> bytes:
+    to_proto = RESPONSES[operation]
+    return result_of(operation, data, lambda value: to_proto(value).SerializeToString())
 
 
-async def _core(method: str, params: Any) -> Message:
+def write_events(data: bytes, ends_at_question: bool) -> bytes:
+    return written_events(data, ends_at_question, lambda event: ToProto.stream_response(event).SerializeToString())
+
+
+def prepare_protobuf(data: bytes, *limits: int) -> bytes:
+    """Convert a large message. Runs in a worker process."""
+    return prepare_core(from_message(parse_large(old_pb.SendMessageRequest, data, limits[0])), *limits)
+
+
+def _request(method: str, operation: Operation, params: Any) -> Any:
+    """Convert a message of 0.3 into a request of 1.0."""
+    return params if isinstance(params, PreparedRequest) else request_of(operation, _core(method, params))
+
+
+def _core(method: str, params: Any) -> Message:
     """Convert a message of 0.3 into that of 1.0."""
     if method in NAMED:
         pattern, field = NAMED[method]
@@ -91,7 +116,7 @@ async def _core(method: str, params: Any) -> Message:
     if method == "CreateTaskPushNotificationConfig":
         name_config(params.parent.removeprefix("tasks/"), params)
     if isinstance(params, old_pb.SendMessageRequest):
-        return await offload(params.ByteSize(), lambda: from_message(params))
+        return from_message(params)
     return core_of(REQUESTS[method](params))
 
 

@@ -8,17 +8,30 @@ from a2a.compat.v0_3 import types as old
 from msgspec import Raw
 from pydantic import BaseModel
 
-from roost.doors.a2a_03.bridge import OldForm, carry_out, offload, open_stream, plain
+from roost.doors.a2a_03.bridge import (
+    LARGE,
+    OldForm,
+    carry_out,
+    open_stream,
+    plain,
+    prepare_core,
+    request_of,
+    result_of,
+    written_events,
+)
 from roost.doors.a2a_03.door import negotiate
 from roost.doors.a2a_03.requests import from_params
 from roost.doors.admission import Call
+from roost.doors.bodies import too_large
 from roost.doors.errors import rpc_error
 from roost.doors.http import REPLAYED, Request, Response, respond
 from roost.doors.jsonrpc import Envelope, params_of
 from roost.doors.sse import send_events
 from roost.protocol.codec import encode
+from roost.protocol.cost import JSONLimits, check
 from roost.protocol.errors import A2AError, MethodNotFound
 from roost.protocol.operations import BY_NAME, BY_OLD_RPC, Operation
+from roost.protocol.types import SendMessageRequest
 
 KINDS: dict[str, type[BaseModel]] = {
     "SendMessage": old.SendMessageRequest,
@@ -40,26 +53,46 @@ async def serve(call: Call, request: Request, envelope: Envelope, request_id: by
     operation = _operation(envelope.method)
     request.route = f"{request.route} {envelope.method}"
     params = params_of(envelope)
-    core = await offload(len(params), lambda: from_params(KINDS[operation.name], envelope.method, params))
-
-    def form(value: Any) -> bytes:
-        if isinstance(value, list):
-            value = [plain(item) for item in value]
-        elif value is not None:
-            value = plain(value)
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, encode(value))
+    bodies = call.context.bodies
+    if len(params) <= LARGE:
+        asked = request_of(operation, from_params(KINDS[operation.name], envelope.method, params))
+    elif operation.request is SendMessageRequest:
+        asked = await bodies.prepared(call.principal, prepare_params, operation.name, envelope.method, params)
+    else:
+        raise too_large()
 
     def ending(error: A2AError) -> bytes:
         return b"data: %b\n\n" % rpc_error(error, Raw(request_id)).body
 
     if operation.streams:
-        async with call.stream(open_stream(call, operation, core)) as stream:
-            await send_events(request, stream, OldForm(operation, form, ending))
+        async with call.stream(open_stream(call, operation, asked)) as stream:
+            prefix, suffix = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id, b"}"
+            await send_events(request, stream, OldForm(call, operation, write_events, ending, prefix, suffix))
         return
-    result = await carry_out(call, operation, core, form)
-    if result.replayed:
+    written, replayed = await carry_out(call, operation, asked, write_result)
+    if replayed:
         request.response_headers.append(REPLAYED)
-    await respond(request, Response(200, result.value))
+    await respond(request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, written)))
+
+
+def prepare_params(operation: str, method: str, params: bytes, *limits: int) -> bytes:
+    """Convert a large message. Runs in a worker process."""
+    check(params, JSONLimits(*limits[:3]))
+    return prepare_core(from_params(KINDS[operation], method, params), *limits)
+
+
+def write_result(operation: str, data: bytes) -> bytes:
+    return result_of(operation, data, _json)
+
+
+def write_events(data: bytes, ends_at_question: bool) -> bytes:
+    return written_events(data, ends_at_question, _json)
+
+
+def _json(value: Any) -> bytes:
+    if isinstance(value, list):
+        return encode([plain(item) for item in value])
+    return encode(None if value is None else plain(value))
 
 
 def _operation(method: str) -> Operation:

@@ -12,7 +12,18 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from roost.doors.a2a_03.bridge import LISTED, OldForm, carry_out, offload, open_stream, with_integers
+from roost.doors.a2a_03.bridge import (
+    LARGE,
+    LISTED,
+    OldForm,
+    carry_out,
+    open_stream,
+    prepare_core,
+    request_of,
+    result_of,
+    with_integers,
+    written_events,
+)
 from roost.doors.a2a_03.errors import rest_body
 from roost.doors.a2a_03.requests import core_of, from_json, history_length, push_from_json
 from roost.doors.admission import Call
@@ -20,6 +31,7 @@ from roost.doors.http import REPLAYED, Request, Response, respond
 from roost.doors.rest import read_body
 from roost.doors.sse import send_events
 from roost.protocol.codec import decode, encode
+from roost.protocol.cost import JSONLimits, check
 from roost.protocol.errors import A2AError
 from roost.protocol.operations import Operation
 
@@ -27,30 +39,44 @@ Form = Callable[[Any], bytes]
 
 
 async def serve(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
-    core = await _request(operation, call, request, path)
+    asked = await _request(operation, call, request, path)
     if operation.streams:
-        async with call.stream(open_stream(call, operation, core)) as stream:
-            await send_events(request, stream, OldForm(operation, _json_of(ToProto.stream_response), _ending))
+        async with call.stream(open_stream(call, operation, asked)) as stream:
+            await send_events(request, stream, OldForm(call, operation, write_events, _ending))
         return
-    result = await carry_out(call, operation, core, FORMS[operation.name])
-    if result.replayed:
+    written, replayed = await carry_out(call, operation, asked, write_result)
+    if replayed:
         request.response_headers.append(REPLAYED)
-    await respond(request, Response(200, result.value))
+    await respond(request, Response(200, written))
 
 
-async def _request(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> Message:
-    """Convert the body, the query and the path into the message of 1.0."""
+async def _request(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> Any:
+    """Convert the body, the query and the path into a request of 1.0."""
     match operation.name:
         case "SendMessage" | "SendStreamingMessage":
             body = await read_body(call, request)
-            return await offload(len(body), lambda: from_json(body))
+            if len(body) > LARGE:
+                return await call.context.bodies.prepared(call.principal, prepare_json, body)
+            return request_of(operation, from_json(body))
+    return request_of(operation, await _core(operation, call, request, path))
+
+
+def prepare_json(body: bytes, *limits: int) -> bytes:
+    """Convert a large message. Runs in a worker process."""
+    check(body, JSONLimits(*limits[:3]))
+    return prepare_core(from_json(body), *limits)
+
+
+async def _core(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> Message:
+    match operation.name:
         case "ListTasks":
             return pb.ListTasksRequest(page_size=LISTED)
         case "CreateTaskPushNotificationConfig":
             query = request.query
             config_id = query.get("configId", query.get("config_id", ""))
             body = await read_body(call, request)
-            return await offload(len(body), lambda: push_from_json(path["taskId"], body, config_id))
+            call.context.bodies.fields(body)  # checks what it costs
+            return push_from_json(path["taskId"], body, config_id)
     if request.method == "POST":
         await _check_empty(call, request)
     return core_of(_old_request(operation, request, path))
@@ -93,6 +119,14 @@ async def _check_empty(call: Call, request: Request) -> None:
     body = await read_body(call, request)
     if body.strip():
         decode(dict[str, Any], body)
+
+
+def write_result(operation: str, data: bytes) -> bytes:
+    return result_of(operation, data, FORMS[operation])
+
+
+def write_events(data: bytes, ends_at_question: bool) -> bytes:
+    return written_events(data, ends_at_question, _json_of(ToProto.stream_response))
 
 
 def _ending(error: A2AError) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+
+import msgspec
 
 from roost.doors.admission import A2A, Call, speaks_any
 from roost.doors.context import Context
@@ -16,10 +18,11 @@ from roost.doors.openai.chat import Chunks, completion
 from roost.doors.openai.errors import failed, openai_error
 from roost.doors.openai.exchange import SESSION, Exchange, TurnReference
 from roost.doors.openai.input_items import MOST, items_of, page_of
+from roost.doors.openai.large import LargeTurn, read_chat, read_response
 from roost.doors.openai.requests import ChatRequest, ResponsesRequest, parse
 from roost.doors.openai.responses import ResponseEvents, response
 from roost.doors.openai.sending import TurnRequest, begin, place_of, reopen
-from roost.doors.openai.turn import turn_of
+from roost.doors.openai.turn import ChatTurn, turn_of
 from roost.doors.openapi_doors import openai_route
 from roost.doors.paths import OPENAI_ALIAS as ALIAS
 from roost.doors.paths import Endpoint, Table, values_of
@@ -27,10 +30,9 @@ from roost.engine.hosted import Profile
 from roost.engine.limits import MAX_CONTEXT_ID
 from roost.identity.principal import Principal
 from roost.protocol.codec import encode
+from roost.protocol.cost import is_light
 from roost.protocol.errors import A2AError, AgentNotFound, InvalidParams, RouteNotFound, TaskNotCancelable, TaskNotFound
 from roost.protocol.types import CancelTaskRequest
-
-T = TypeVar("T")
 
 PREFIX = "/openai/v1/"
 
@@ -183,18 +185,19 @@ class OpenAIDoor(Door):
         principal = await self.admission.caller(request, A2A, self.context.agents.profile(place.agent))
         call = await self._call(request, principal, place.agent)
         require_method(request, "POST")
-        await self._chat(call, request, await self._body(request, ChatRequest))
+        await self._chat(call, request, await self._read_chat(request, principal))
 
     # Chat completions
 
     async def _create_chat(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
-        asked = await self._body(request, ChatRequest)
-        await self._chat(await self._call_model(request, principal, asked.model), request, asked)
+        read = await self._read_chat(request, principal)
+        await self._chat(await self._call_model(request, principal, read.asked.model), request, read)
 
-    async def _chat(self, call: Call, request: Request, asked: ChatRequest) -> None:
+    async def _chat(self, call: Call, request: Request, read: LargeTurn[ChatRequest]) -> None:
+        asked = read.asked
         asked.check()
         session = _session(request, session_id=asked.session_id)
-        turn = turn_of(asked.messages, "messages", in_session=bool(session))
+        turn = _made(read) or turn_of(asked.messages, "messages", in_session=bool(session))
         wanted = TurnRequest(turn, asked.metadata, session, streams=bool(asked.stream))
         async with begin(call, request, wanted, cancels=self.cancels) as exchange:
             if asked.stream:
@@ -207,7 +210,8 @@ class OpenAIDoor(Door):
     # Responses
 
     async def _create_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
-        asked = await self._body(request, ResponsesRequest)
+        read = await self._read_response(request, principal)
+        asked = read.asked
         call = await self._call_model(request, principal, asked.model)
         asked.check()
         if asked.conversation is not None and asked.previous_response_id is not None:
@@ -217,7 +221,7 @@ class OpenAIDoor(Door):
             )
         session = _session(request, session_id=asked.session_id, conversation=asked.conversation_id)
         previous = asked.previous_response_id or ""
-        turn = turn_of(asked.said, "input", asked.instructions, in_session=bool(session or previous))
+        turn = _made(read) or turn_of(asked.said, "input", asked.instructions, in_session=bool(session or previous))
         background = bool(asked.background)
         wanted = TurnRequest(turn, asked.metadata, session, previous, bool(asked.stream))
         async with begin(call, request, wanted, cancels=self.cancels and not background) as exchange:
@@ -285,10 +289,28 @@ class OpenAIDoor(Door):
 
     # The common part
 
-    async def _body(self, request: Request, kind: type[T]) -> T:
-        body = await request.body(self.context.max_body)
+    async def _read_chat(self, request: Request, principal: Principal) -> LargeTurn[ChatRequest]:
+        body = await self._body(request)
+        if is_light(body):
+            return LargeTurn(parse(ChatRequest, body, self.context.bodies.json))
+        return _decode_chat(await self._read_large(request, principal, read_chat, body))
+
+    async def _read_response(self, request: Request, principal: Principal) -> LargeTurn[ResponsesRequest]:
+        body = await self._body(request)
+        if is_light(body):
+            return LargeTurn(parse(ResponsesRequest, body, self.context.bodies.json))
+        return _decode_response(await self._read_large(request, principal, read_response, body))
+
+    async def _body(self, request: Request) -> bytes:
+        body = await request.body(self.context.bodies.most)
         check_content_type(request, body)
-        return parse(kind, body)
+        return body
+
+    async def _read_large(
+        self, request: Request, principal: Principal, work: Callable[..., bytes], body: bytes
+    ) -> bytes:
+        bodies, in_session = self.context.bodies, SESSION in request.headers
+        return await bodies.workers.run(principal.name, work, body, in_session, *bodies.json, *bodies.messages)
 
     async def _call_model(self, request: Request, principal: Principal, name: str | None) -> Call:
         if name is None:
@@ -301,6 +323,17 @@ class OpenAIDoor(Door):
 
     async def _call(self, request: Request, principal: Principal, agent: str) -> Call:
         return await self.admission.agent(self.context, request, principal, agent, speaks_any)
+
+
+_decode_chat = msgspec.msgpack.Decoder(LargeTurn[ChatRequest]).decode
+_decode_response = msgspec.msgpack.Decoder(LargeTurn[ResponsesRequest]).decode
+
+
+def _made(read: LargeTurn[Any]) -> ChatTurn | None:
+    """Return the turn of a large request; None if the request is not large."""
+    if read.refusal:
+        raise InvalidParams(read.refusal, field=read.field)
+    return read.turn
 
 
 def _fits(template: str, path: str) -> bool:

@@ -11,8 +11,8 @@ from roost.doors.openai.errors import NO_RETRY
 from roost.doors.openai.turn_reader import Piece, TurnReader, word
 from roost.doors.sse import ClientWatch, send_events
 from roost.engine.ring import StreamFrame
-from roost.protocol.codec import decoder
 from roost.protocol.errors import A2AError, Unavailable
+from roost.protocol.raw import raw_decoder
 from roost.protocol.types import CancelTaskRequest, StreamResponse
 
 log = logging.getLogger("roost.doors")
@@ -80,7 +80,7 @@ class Exchange:
 
     def feed(self, frames: list[StreamFrame]) -> list[Piece]:
         """Read a batch of events, and return what is new to the client."""
-        events = [decoder(StreamResponse)(frame.data) for frame in frames]
+        events = [raw_decoder(StreamResponse)(frame.data) for frame in frames]
         return [piece for event in events for piece in self.reader.feed(event)]
 
     async def finish(self) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from roost.protocol.codec import check_cost, decoder, invalid
+from roost.protocol.codec import decoder, invalid
+from roost.protocol.cost import DEFAULT, JSONLimits, check
 from roost.protocol.errors import InvalidParams, ParseError
 
 T = TypeVar("T")
@@ -175,9 +176,9 @@ class ResponsesRequest(Struct):
         return self.conversation.id if isinstance(self.conversation, ConversationReference) else self.conversation
 
 
-def parse(kind: type[T], body: bytes) -> T:
+def parse(kind: type[T], body: bytes, limits: JSONLimits = DEFAULT) -> T:
     """Decode a request. Raise ParseError for bad JSON, and InvalidParams, with the field, for anything else."""
-    check_cost(body)
+    check(body, limits)
     try:
         try:
             return decoder(kind)(body)

@@ -18,8 +18,9 @@ from roost.engine.responses import TaskStream
 from roost.engine.store_types import Scope
 from roost.extensions import idempotency, multi_tenant
 from roost.identity.principal import Principal
-from roost.protocol.codec import decoder, encode
+from roost.protocol.codec import encode
 from roost.protocol.errors import A2AError, InvalidParams, TaskNotFound
+from roost.protocol.raw import raw_decoder
 from roost.protocol.states import PAUSED
 from roost.protocol.types import (
     JSONObject,
@@ -84,9 +85,9 @@ async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: b
         if opening.replayed and not wanted.streams:  # the writer of streams reports it
             request.response_headers.append(REPLAYED)
         if opening.task is None:
-            task = task_of_reply(decoder(Message)(opening.message or b""))
+            task = task_of_reply(raw_decoder(Message)(opening.message or b""))
         else:
-            task = decoder(Task)(opening.task)
+            task = raw_decoder(Task)(opening.task)
         place = TurnReference(call.agent, task.id, stream.position or 0)
         kept = opening.task is not None
         yield Exchange(call, request, place, TurnReader(task), stream, kept=kept, cancels=cancels)
@@ -142,7 +143,7 @@ async def _joined(call: Call, wanted: TurnRequest) -> Joined:
     for state in (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED):
         asked = ListTasksRequest(context_id=session, status=state, page_size=1)
         page = await engine.list_tasks(principal, call.agent, asked)
-        for task in decoder(ListTasksResponse)(page).tasks:
+        for task in raw_decoder(ListTasksResponse)(page).tasks:
             return Joined(principal, session, task.id)
     return Joined(principal, session)
 
@@ -243,7 +244,7 @@ async def reopen(call: Call, request: Request, place: TurnReference, *, follow: 
             raise TaskNotFound from None
 
     async with call.stream(opened()) as stream:
-        reader = TurnReader(decoder(Task)(stream.opening.task or b""))
+        reader = TurnReader(raw_decoder(Task)(stream.opening.task or b""))
         exchange = Exchange(call, request, place, reader, stream)
         follower = stream.follower
         while not follow and not reader.settled and follower is not None:

@@ -68,6 +68,8 @@ class ChatTurn(NamedTuple):
     """The oldest first."""
     delegated: bool = False
     """Another agent has delegated the task."""
+    left_out: int = 0
+    """The number of messages before the history that are not kept."""
 
 
 def turn_of(said: Sequence[InputMessage], name: str, instructions: str | None = None, *, in_session: bool) -> ChatTurn:
@@ -101,9 +103,10 @@ def beside(turn: ChatTurn, *, with_history: bool, room: int) -> JSONObject:
     found: JSONObject = {"instructions": turn.instructions} if turn.instructions else {}
     if turn.delegated:
         found["delegated"] = True
-    if not with_history or not turn.history:
+    if not with_history or not (turn.history or turn.left_out):
         return {KEY: found} if found else {}
-    left = room - len(encode({KEY: {**found, "history": [], "omitted": len(turn.history)}}))
+    said = len(turn.history) + turn.left_out
+    left = room - len(encode({KEY: {**found, "history": [], "omitted": said}}))
     kept: list[JSONObject] = []
     for one in reversed(turn.history):
         if isinstance(one.text, NamedAnswer):
@@ -114,8 +117,8 @@ def beside(turn: ChatTurn, *, with_history: bool, room: int) -> JSONObject:
             break
         kept.append(entry)
     found["history"] = kept[::-1]
-    if len(kept) < len(turn.history):
-        found["omitted"] = len(turn.history) - len(kept)
+    if len(kept) < said:
+        found["omitted"] = said - len(kept)
     return {KEY: found}
 
 
