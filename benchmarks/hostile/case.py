@@ -27,7 +27,7 @@ SHOWN = 160
 
 
 class Stage:
-    """What a case works with: the host, and tasks that were made before it."""
+    """The host under attack, and tasks that were made before it."""
 
     def __init__(self, arena: Arena, issuer: Issuer) -> None:
         self.arena = arena
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     prepare: Callable[[Stage], Any] | None = None
     """Makes what the attack needs, before anything is measured."""
     host: str = "open"
-    """Which of the hosts is attacked."""
+    """The name of the host that is attacked."""
 
 
 def outcome(response: Response) -> str:

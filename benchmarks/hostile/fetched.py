@@ -1,4 +1,4 @@
-"""What the host fetches from others, or verifies of theirs: keys of an issuer, JWTs, responses of webhooks, cards."""
+"""Things that the host fetches from others, or verifies: keys of an issuer, JWTs, responses of webhooks, cards."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from uuid import uuid4
 
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
@@ -11,7 +10,7 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor import Descriptor
 
-from benchmarks.hostile.shapes import ROOM
+from benchmarks.hostile.shapes import Shape
 
 V1_SERVICE = "lf.a2a.v1.A2AService"
 OLD_SERVICE = old_pb.DESCRIPTOR.services_by_name["A2AService"].full_name
@@ -39,7 +38,7 @@ VALUE, LIST, STRUCT = (struct_pb2.DESCRIPTOR.message_types_by_name[name] for nam
 NUMBER = varint(_number(VALUE, "number_value") << 3 | 1) + struct.pack("<d", 0.5)
 
 
-def _listed(item: bytes, room: int = ROOM) -> bytes:
+def _listed(item: bytes, room: int) -> bytes:
     one = field(LIST, "values", item)
     return field(VALUE, "list_value", one * (room // len(one)))
 
@@ -57,30 +56,30 @@ def _deep(depth: int) -> bytes:
     return value
 
 
-VALUES: dict[str, Callable[[], bytes]] = {
-    "640,000 floats": lambda: _listed(NUMBER),
-    "1.3M empty values": lambda: _listed(b""),
-    "1M empty lists": lambda: _listed(field(VALUE, "list_value", b"")),
-    "320,000 keys": lambda: _keyed(320_000),
-    "600,000 texts": lambda: _listed(field(VALUE, "string_value", b"abcd")),
-    "depth 85 many times": lambda: _listed(_deep(20)),
-    "depth 40,000": lambda: _deep(40_000),
+VALUES: dict[str, Shape] = {
+    "640,000 floats": lambda room: _listed(NUMBER, room),
+    "1.3M empty values": lambda room: _listed(b"", room),
+    "1M empty lists": lambda room: _listed(field(VALUE, "list_value", b""), room),
+    "320,000 keys": lambda room: _keyed(room // 26),
+    "600,000 texts": lambda room: _listed(field(VALUE, "string_value", b"abcd"), room),
+    "depth 85 many times": lambda room: _listed(_deep(20), room),
+    "depth 40,000": lambda room: _deep(room // 200),
 }
 """google.protobuf.Values, for a data part."""
 
 EMPTY_PART = field(pb.Message.DESCRIPTOR, "parts", b"")
 TEXT_PART = field(pb.Message.DESCRIPTOR, "parts", field(pb.Part.DESCRIPTOR, "text", b""))
-PARTS: dict[str, Callable[[], bytes]] = {
-    "4M empty parts": lambda: EMPTY_PART * (ROOM // len(EMPTY_PART)),
-    "2M empty texts": lambda: TEXT_PART * (ROOM // len(TEXT_PART)),
+PARTS: dict[str, Shape] = {
+    "4M empty parts": lambda room: EMPTY_PART * (room // len(EMPTY_PART)),
+    "2M empty texts": lambda room: TEXT_PART * (room // len(TEXT_PART)),
 }
 """The encoded parts of a message."""
 
 UNKNOWN = varint(1000 << 3 | 0) + b"\1"
-EXTENSIONS: dict[str, Callable[[], bytes]] = {
-    "4M extensions": lambda: field(pb.Message.DESCRIPTOR, "extensions", b"") * (ROOM // 2),
-    "2M task ids": lambda: field(pb.Message.DESCRIPTOR, "reference_task_ids", b"ab") * (ROOM // 4),
-    "2.6M unknown fields": lambda: UNKNOWN * (ROOM // len(UNKNOWN)),
+EXTENSIONS: dict[str, Shape] = {
+    "4M extensions": lambda room: field(pb.Message.DESCRIPTOR, "extensions", b"") * (room // 2),
+    "2M task ids": lambda room: field(pb.Message.DESCRIPTOR, "reference_task_ids", b"ab") * (room // 4),
+    "2.6M unknown fields": lambda room: UNKNOWN * (room // len(UNKNOWN)),
 }
 """More of a message, beside one part."""
 

@@ -115,7 +115,7 @@ class Arena:
         self.folder = folder
         self.admin_token = admin_token
         self.token = token
-        """What a caller must send; empty for an open host."""
+        """The token that callers must send; empty for an open host."""
         self.probed = probed
         arguments = [str(HERE.command), "serve", *AGENTS, "--port", "0", "--grpc", "127.0.0.1:0", *options]
         arguments = ["env", f"ROOST_ADMIN_TOKEN={admin_token}", "PYTHONUNBUFFERED=1", *arguments]

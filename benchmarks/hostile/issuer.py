@@ -24,7 +24,7 @@ class Issuer:
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
         self.keys: bytes | None = None
-        """What /keys answers; None for the own key."""
+        """The answer of /keys; None for the own key."""
         self.slow_s = 0.0
         """The seconds that /keys takes."""
         self.receipt = "ok"

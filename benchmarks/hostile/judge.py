@@ -21,7 +21,7 @@ ATTEMPTS = 3
 
 
 class Found(Struct):
-    """What one case did."""
+    """The effects of one case."""
 
     case: str
     door: str
@@ -38,7 +38,7 @@ class Found(Struct):
     waited: str
     """The probe that waited longest."""
     p99_ms: float
-    """Of the quickest route, by the clock."""
+    """The 99th percentile of the answers of /healthz, by the clock."""
     failures: int
     failure: str
     before_mb: float
@@ -47,7 +47,7 @@ class Found(Struct):
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, in words; empty if the case cost nobody anything."""
+        """Say what is wrong; empty if the case cost nobody anything."""
         found = []
         if not self.expected:
             found.append("another outcome than expected")

@@ -22,12 +22,12 @@ TEXTS = ("ASCII", "non-ASCII", "escapes", "lone surrogates", "quotes")
 RAWS = ("standard", "url-safe", "unpadded", "line breaks", "wrong at the end")
 INVALID_TEXTS = ("lone surrogates",)
 MESSAGE_FIELDS: dict[str, Callable[[], bytes]] = {
-    "referenceTaskIds x 1M": lambda: b'"referenceTaskIds":[%b]' % shapes.repeated(b'"abcde"'),
-    "extensions x 1M": lambda: b'"extensions":[%b]' % shapes.repeated(b'"abcde"'),
+    "referenceTaskIds x 1M": lambda: b'"referenceTaskIds":[%b]' % shapes.repeated(b'"abcde"', shapes.ROOM),
+    "extensions x 1M": lambda: b'"extensions":[%b]' % shapes.repeated(b'"abcde"', shapes.ROOM),
     "extensions of 8 MB": lambda: b'"extensions":["%b"]' % (b"x" * shapes.ROOM),
-    "metadata of 8 MB": lambda: b'"metadata":{%b}' % shapes.filled(lambda n: b'"k%d":1' % n),
+    "metadata of 8 MB": lambda: b'"metadata":{%b}' % shapes.filled(lambda n: b'"k%d":1' % n, shapes.ROOM),
     "metadata of 60 KB": lambda: b'"metadata":{%b}' % shapes.filled(lambda n: b'"k%d":1' % n, 60_000),
-    "an unknown field of 8 MB": lambda: b'"unknown":[%b]' % shapes.repeated(b"[]"),
+    "an unknown field of 8 MB": lambda: b'"unknown":[%b]' % shapes.repeated(b"[]", shapes.ROOM),
     "contextId of 8 MB": lambda: b'"contextId":"%b"' % (b"c" * shapes.ROOM),
     "taskId of 8 MB": lambda: b'"taskId":"%b"' % (b"t" * shapes.ROOM),
 }
@@ -85,31 +85,30 @@ def _of_the_issue() -> Iterator[Case]:
 
 def _grpc() -> Iterator[Case]:
     for name, part in grpc_shapes.PARTS.items():
-        yield Case(
-            f"parts: {name}", "gRPC", partial(_grpc_send, lambda part=part: grpc_shapes.message(part())), REFUSED
-        )
+        send = partial(_grpc_send, lambda part=part: grpc_shapes.message(part(shapes.ROOM)))
+        yield Case(f"parts: {name}", "gRPC", send, REFUSED)
     old_parts = grpc_shapes.old_part() * (shapes.ROOM // 2)
     yield Case(
         "parts: 4M empty parts", "0.3 gRPC", partial(_old_grpc, lambda: grpc_shapes.old_message(old_parts)), REFUSED
     )
     for name, value in grpc_shapes.VALUES.items():
-        send = partial(_grpc_send, lambda value=value: grpc_shapes.with_data(value()))
+        send = partial(_grpc_send, lambda value=value: grpc_shapes.with_data(value(shapes.ROOM)))
         yield Case(f"data: {name}", "gRPC", send, f"{EITHER}|{REFUSED}")
-        old = partial(_old_grpc, lambda value=value: grpc_shapes.old_data(value()))
+        old = partial(_old_grpc, lambda value=value: grpc_shapes.old_data(value(shapes.ROOM)))
         yield Case(f"data: {name}", "0.3 gRPC", old, f"{EITHER}|{REFUSED}")
     for name, more in grpc_shapes.EXTENSIONS.items():
-        send = partial(_grpc_send, lambda more=more: grpc_shapes.message(grpc_shapes.TEXT_PART, more()))
+        send = partial(_grpc_send, lambda more=more: grpc_shapes.message(grpc_shapes.TEXT_PART, more(shapes.ROOM)))
         yield Case(f"message: {name}", "gRPC", send, f"{ACCEPTED}|{REFUSED}")
     yield Case("8 MB that is no protobuf", "gRPC", partial(_grpc_send, lambda: b"\xff" * shapes.ROOM), REFUSED)
     yield Case("over max_body", "gRPC", partial(_grpc_send, lambda: bytes(9 * 1024 * 1024)), LIMITED)
 
 
-def _parts(door: Door, shape: Callable[[], bytes], stage: Stage) -> str:
-    return outcome(door.send(stage.port, door.with_parts(shape())))
+def _parts(door: Door, shape: shapes.Shape, stage: Stage) -> str:
+    return outcome(door.send(stage.port, door.with_parts(shape(shapes.ROOM))))
 
 
-def _data(door: Door, shape: Callable[[], bytes], stage: Stage) -> str:
-    return outcome(door.send(stage.port, door.with_data(shape())))
+def _data(door: Door, shape: shapes.Shape, stage: Stage) -> str:
+    return outcome(door.send(stage.port, door.with_data(shape(shapes.ROOM))))
 
 
 def _text(door: Door, kind: str, stage: Stage) -> str:
@@ -128,7 +127,7 @@ def _field(door: Door, made: Callable[[], bytes], stage: Stage) -> str:
 
 
 def _modes(door: Door, stage: Stage) -> str:
-    modes = b'"configuration":{"acceptedOutputModes":[%b]},' % shapes.repeated(b'"a/b"')
+    modes = b'"configuration":{"acceptedOutputModes":[%b]},' % shapes.repeated(b'"a/b"', shapes.ROOM)
     return outcome(door.send(stage.port, b"{" + modes + door.with_parts(b'{"text":"hi"}')[1:]))
 
 
@@ -144,7 +143,7 @@ def _rpc_id(door: Door, stage: Stage) -> str:
 
 def _batch(door: Door, stage: Stage) -> str:
     one = b'{"jsonrpc":"2.0","id":1,"method":"x"}'
-    return outcome(door.send(stage.port, b"[%b]" % shapes.repeated(one)))
+    return outcome(door.send(stage.port, b"[%b]" % shapes.repeated(one, shapes.ROOM)))
 
 
 def _body(door: Door, made: Callable[[], bytes], stage: Stage) -> str:
@@ -156,7 +155,7 @@ def _not_utf8() -> bytes:
 
 
 def _at_once(door: Door, times: int, stage: Stage) -> str:
-    bodies = [door.with_data(shapes.DATA["2M floats"]()) for _ in range(times)]
+    bodies = [door.with_data(shapes.DATA["2M floats"](shapes.ROOM)) for _ in range(times)]
     with ThreadPoolExecutor(times) as pool:
         found = list(pool.map(lambda body: outcome(door.send(stage.port, body)), bodies))
     return max(found)
@@ -169,13 +168,13 @@ def _echo(stage: Stage) -> str:
 
 def _echo_data(stage: Stage) -> str:
     door = REST._replace(path="/agents/echo/message:send")
-    return _data(door, lambda: b"[%b]" % shapes.repeated(b"0.5", 4 * 1024 * 1024), stage)
+    return _data(door, lambda _: b"[%b]" % shapes.repeated(b"0.5", 4 * 1024 * 1024), stage)
 
 
-def _admin(shape: Callable[[], bytes], stage: Stage) -> str:
+def _admin(shape: shapes.Shape, stage: Stage) -> str:
     headers = {**V1, "Authorization": f"Bearer {stage.arena.admin_token}"}
     door = Door("admin", "/api/v2/admin/tokens", headers, b"", b"")
-    return outcome(door.send(stage.port, b'{"name":"n","scopes":%b}' % shape()))
+    return outcome(door.send(stage.port, b'{"name":"n","scopes":%b}' % shape(shapes.ROOM)))
 
 
 def _grpc_send(made: Callable[[], bytes], stage: Stage) -> str:

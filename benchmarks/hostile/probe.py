@@ -78,7 +78,7 @@ class Wait(Struct):
 
 
 class Waits(Struct):
-    """What one probe measured between two marks."""
+    """The measurements of one probe between two marks."""
 
     answers: int = 0
     failures: int = 0

@@ -10,7 +10,7 @@ ROOM = 8 * 1024 * 1024 - 4096
 """The bytes for a value within the default max_body."""
 
 
-def filled(each: Callable[[int], bytes], room: int = ROOM, most: int | None = None) -> bytes:
+def filled(each: Callable[[int], bytes], room: int, most: int | None = None) -> bytes:
     """Join what `each` returns for 0, 1, 2 ... by commas, until the room is full."""
     made, size = [], 0
     for number in count() if most is None else range(most):
@@ -22,7 +22,7 @@ def filled(each: Callable[[int], bytes], room: int = ROOM, most: int | None = No
     return b",".join(made)
 
 
-def repeated(item: bytes, room: int = ROOM) -> bytes:
+def repeated(item: bytes, room: int) -> bytes:
     return b",".join([item] * (room // (len(item) + 1)))
 
 
@@ -30,40 +30,43 @@ def nested(before: bytes, inner: bytes, after: bytes, depth: int) -> bytes:
     return before * depth + inner + after * depth
 
 
-DATA: dict[str, Callable[[], bytes]] = {
-    "2M floats": lambda: b"[%b]" % repeated(b"0.5"),
-    "600,000 keys": lambda: b"{%b}" % filled(lambda n: b'"k%d":1' % n, most=600_000),
-    "2,000 integers of 4,000 digits": lambda: b"[%b]" % b",".join([b"9" * 4000] * 2000),
-    "1M small objects": lambda: b"[%b]" % repeated(b'{"a":1}'),
-    "4M empty lists in depth 2": lambda: b"[%b]" % repeated(b"[]"),
-    "depth 90": lambda: nested(b'{"a":', b"1", b"}", 90),
-    "depth 95 many times": lambda: b"[%b]" % repeated(nested(b"[", b"1", b"]", 85)),
-    "depth 4,000,000": lambda: nested(b"[", b"", b"]", ROOM // 2),
-    "1.4M escapes": lambda: b'["%b"]' % (b"\\u0001" * (ROOM // 6)),
-    "non-ASCII escapes": lambda: b'["%b"]' % (b"\\u00e4" * (ROOM // 6)),
-    "surrogate pairs": lambda: b'["%b"]' % (b"\\ud83d\\udca5" * (ROOM // 12)),
-    "lone surrogates": lambda: b'["%b"]' % (b"\\ud800" * (ROOM // 6)),
-    "one key a million times": lambda: b"{%b}" % repeated(b'"a":1'),
-    "numbers near the limit": lambda: b"[%b]" % repeated(b"1e308"),
-    "minus zeros": lambda: b"[%b]" % repeated(b"-0.0"),
-    "long decimals": lambda: b"[%b]" % repeated(b"0." + b"123456789" * 80),
-    "9,000 slow exponents": lambda: b"[%b]" % repeated(b"1.7976931348623157e308", 9_000 * 23),
-    "8 MB of a decimal": lambda: b"0." + b"7" * ROOM,
-    "an integer of 8 MB": lambda: b"7" * ROOM,
-    "booleans": lambda: b"[%b]" % repeated(b"true"),
-    "short texts": lambda: b"[%b]" % repeated(b'"a"'),
-    "long keys": lambda: b"{%b}" % filled(lambda n: b'"%b%d":1' % (b"k" * 4000, n)),
-    "one number, snake_case in 300,000 keys": lambda: b"{%b}" % filled(lambda n: b'"a_b_c%d":1' % n, most=300_000),
+Shape = Callable[[int], bytes]
+"""Makes a value that fits into a number of bytes."""
+
+DATA: dict[str, Shape] = {
+    "2M floats": lambda room: b"[%b]" % repeated(b"0.5", room),
+    "600,000 keys": lambda room: b"{%b}" % filled(lambda n: b'"k%d":1' % n, room, 600_000),
+    "2,000 integers of 4,000 digits": lambda room: b"[%b]" % repeated(b"9" * 4000, min(room, 2000 * 4001)),
+    "1M small objects": lambda room: b"[%b]" % repeated(b'{"a":1}', room),
+    "4M empty lists in depth 2": lambda room: b"[%b]" % repeated(b"[]", room),
+    "depth 90": lambda room: nested(b'{"a":', b"1", b"}", 90),
+    "depth 95 many times": lambda room: b"[%b]" % repeated(nested(b"[", b"1", b"]", 85), room),
+    "depth 4,000,000": lambda room: nested(b"[", b"", b"]", room // 2),
+    "1.4M escapes": lambda room: b'["%b"]' % (b"\\u0001" * (room // 6)),
+    "non-ASCII escapes": lambda room: b'["%b"]' % (b"\\u00e4" * (room // 6)),
+    "surrogate pairs": lambda room: b'["%b"]' % (b"\\ud83d\\udca5" * (room // 12)),
+    "lone surrogates": lambda room: b'["%b"]' % (b"\\ud800" * (room // 6)),
+    "one key a million times": lambda room: b"{%b}" % repeated(b'"a":1', room),
+    "numbers near the limit": lambda room: b"[%b]" % repeated(b"1e308", room),
+    "minus zeros": lambda room: b"[%b]" % repeated(b"-0.0", room),
+    "long decimals": lambda room: b"[%b]" % repeated(b"0." + b"123456789" * 80, room),
+    "9,000 slow exponents": lambda room: b"[%b]" % repeated(b"1.7976931348623157e308", min(room, 9_000 * 23)),
+    "8 MB of a decimal": lambda room: b"0." + b"7" * room,
+    "an integer of 8 MB": lambda room: b"7" * room,
+    "booleans": lambda room: b"[%b]" % repeated(b"true", room),
+    "short texts": lambda room: b"[%b]" % repeated(b'"a"', room),
+    "long keys": lambda room: b"{%b}" % filled(lambda n: b'"%b%d":1' % (b"k" * 4000, n), room),
+    "300,000 keys in snake_case": lambda room: b"{%b}" % filled(lambda n: b'"a_b_c%d":1' % n, room, 300_000),
 }
 """JSON values, for a data part or wherever a door takes any value."""
 
-PARTS: dict[str, Callable[[], bytes]] = {
-    "2.6M {}": lambda: repeated(b"{}"),
-    "4M numbers": lambda: repeated(b"1"),
-    "690,000 texts": lambda: repeated(b'{"text":""}'),
-    "nulls": lambda: repeated(b"null"),
-    "400,000 parts with two fields": lambda: repeated(b'{"text":"","url":""}'),
-    "parts with metadata": lambda: repeated(b'{"text":"","metadata":{"a":1}}'),
+PARTS: dict[str, Shape] = {
+    "2.6M {}": lambda room: repeated(b"{}", room),
+    "4M numbers": lambda room: repeated(b"1", room),
+    "690,000 texts": lambda room: repeated(b'{"text":""}', room),
+    "nulls": lambda room: repeated(b"null", room),
+    "400,000 parts with two fields": lambda room: repeated(b'{"text":"","url":""}', room),
+    "parts with metadata": lambda room: repeated(b'{"text":"","metadata":{"a":1}}', room),
 }
 """The items of the list of parts."""
 
