@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two processes; one of them has all tests of a file, which share a host. tests/conftest.py says which files go first.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: up test coverage check bench chaos fuzz cluster tck conform-sdk clean
+.PHONY: up test coverage check bench hostile chaos fuzz cluster tck conform-sdk clean
 
 up: $(or $(wildcard $(STAMP)),$(SERVING))
 	$(BIN)/roost serve examples/fleet
@@ -35,6 +35,10 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Requests that are made to cost others something, at every door; HOSTILE="--only gRPC".
+hostile: $(STAMP)
+	$(BIN)/python -m benchmarks.hostile $(HOSTILE)
 
 # Three hosts on PostgreSQL (with and without NATS) and one on SQLite, under load and under attack; CHAOS="--kills 1000".
 chaos: $(STAMP)

@@ -73,6 +73,19 @@ def _send(bench: Bench, folder: Path, checkout: Checkout) -> Iterator[Measure]:
 
 
 @contextmanager
+def _large(bench: Bench, folder: Path, checkout: Checkout) -> Iterator[Measure]:
+    with servers.roost(folder, checkout=checkout) as server:
+        bench.warm(server, send.PATH, send.LARGE)
+
+        def measure() -> list[Figure]:
+            sent = send.measure(bench, server, send.LARGE)
+            what = "message:send of 1 MB"
+            return [Figure(what, "/s", sent.rate), Figure(f"{what}, CPU time", "us", sent.cpu_us)]
+
+        yield measure
+
+
+@contextmanager
 def _stream(bench: Bench, folder: Path, checkout: Checkout) -> Iterator[Measure]:
     with servers.roost(folder, checkout=checkout) as server:
         checks.does_the_work(server)
@@ -137,6 +150,7 @@ def _replicas(bench: Bench, folder: Path, checkout: Checkout) -> Iterator[Measur
 
 CASES: dict[str, Callable[[Bench, Path, Checkout], AbstractContextManager[Measure]]] = {
     "send": _send,
+    "large": _large,
     "stream": _stream,
     "cards": _cards,
     "grpc": _grpc,

@@ -72,10 +72,11 @@ def test_every_peer_of_a_case_has_figures(case: str, tmp_path: Path) -> None:
 
 
 def test_a_checkout_beside_itself_has_figures_of_both(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--only", "send", "--quick", "--rounds", "2", "--seconds", "0.1"]
+    options = ["--only", "send", "--only", "large", "--quick", "--rounds", "2", "--seconds", "0.1"]
     assert main(["--beside", str(ROOT), *options]) == 0
     table = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    measures = ["| message:send", "| message:send, CPU time"]
+    sends = ("message:send", "message:send of 1 MB")
+    measures = [f"| {measure}" for send in sends for measure in (send, f"{send}, CPU time")]
     assert [row[0] for row in table[2:]] == measures
     assert all(row[5] == "none: 2 of 7 rounds |" for row in table[2:])
 

@@ -31,6 +31,10 @@ BARS: dict[str, tuple[str, Bar]] = {
 }
 
 
+LARGE = "1".ljust(1024 * 1024)
+"""A message of 1 MB that asks for as much work as the smallest one."""
+
+
 class Sent(NamedTuple):
     rate: float
     p99_ms: float
@@ -65,9 +69,9 @@ def run(bench: Bench) -> Outcome:
     )
 
 
-def measure(bench: Bench, server: Server) -> Sent:
+def measure(bench: Bench, server: Server, text: str = "1") -> Sent:
     with Stopwatch(server) as watch:
-        result = bench.closed(server, PATH, "1")
+        result = bench.closed(server, PATH, text)
     cpu_us = watch.cpu_s / result.timed * 1e6
     bench.say(
         f"    {server.name:14} {result.rate:9,.0f} /s  p50 {result.p50_ms:.1f}, p99 {result.p99_ms:.1f} ms,"
