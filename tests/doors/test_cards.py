@@ -21,6 +21,8 @@ from starlette.routing import Mount
 
 from roost import Agent, asgi
 from roost._version import VERSION as RELEASE
+from roost.doors import cards as card_pages
+from roost.doors.cards import CardDoor
 from tests.doors.agents import OPTIONAL, REQUIRED
 from tests.doors.serving import AGENTS, free_port, healthy
 from tests.doors.wire import VERSION, Door, Rest, Rpc, sending
@@ -270,6 +272,23 @@ def test_a_card_can_be_cached_and_asked_for_again(server: Server, http: httpx.Cl
         assert again.headers["cache-control"] == first.headers["cache-control"]
         assert "content-length" not in again.headers
     assert http.get(url, headers={"If-Modified-Since": first.headers["last-modified"]}).status_code == 304
+
+
+async def test_a_card_that_is_made_again_and_comes_out_the_same_was_not_modified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = asgi(Agent("here", description="It is here."))
+    transport = httpx.ASGITransport(host, client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as local:
+        first = await local.get(CARD)
+        assert host.app is not None
+        door = next(door for door in host.app.doors if isinstance(door, CardDoor))
+        with monkeypatch.context() as later:
+            later.setattr(card_pages.time, "time", lambda: 4_000_000_000.0)
+            door.context.cards.forget()
+        again = await local.get(CARD)
+    await host.close()
+    assert again.headers["last-modified"] == first.headers["last-modified"]
 
 
 def test_another_tag_gets_the_whole_card(server: Server, http: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""What a JSON document costs is judged from its bytes, and is what its values say."""
+"""The cost of a JSON document is judged from its bytes, and agrees with its values."""
 
 from __future__ import annotations
 

@@ -71,6 +71,8 @@ class Cards:
         self.version = version
         self._terms_of_host = terms
         self.served: OrderedDict[tuple[str, str, CardForm], KeptCard] = OrderedDict()
+        self.before: dict[tuple[str, str, CardForm], ServedCard] = {}
+        """The cards before the last change. One that comes out the same was not modified."""
         self.changed = time.time()
         agents.subscribe(lambda change: self.forget())
 
@@ -92,7 +94,9 @@ class Cards:
 
     def forget(self) -> None:
         """Build the cards again, because agents, keys or credentials have changed."""
-        self.served.clear()
+        if self.served:
+            self.before = {key: kept.card for key, kept in self.served.items()}
+            self.served.clear()
         self.changed = time.time()
 
     async def card(self, request: Request, base: str, agent: str, form: CardForm) -> Response:
@@ -156,7 +160,9 @@ class Cards:
             document = old | extras if form == OLD else converter.merge(document, old)
         if form != OLD:
             document = await self.keyring.signed(document, agent, jku)
-        served = cards.served(encode(document), self.changed)
+        served, before = cards.served(encode(document), self.changed), self.before.get((agent, base, form))
+        if before is not None and before.etag == served.etag:
+            served = before
         made = KeptCard(served, self._response(served, form))
         if changed == self.changed:
             self.served[agent, base, form] = made

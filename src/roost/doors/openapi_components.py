@@ -251,6 +251,9 @@ def responses(describer: Describer) -> dict[str, Schema]:
     either = {"anyOf": [named("SandboxError"), named("OldRestError")]}
     for status in ERRORS:  # at the dialect's paths, what is not the dialect's is answered as by A2A 0.3
         found[f"Sandbox{status}"]["content"][JSON] = {"schema": either}
+    either = {"anyOf": [named("RpcError"), named("RestError")]}
+    for status in ERRORS:  # a path whose agent has a colon is one of HTTP+JSON without a tenant
+        found[f"RpcOrRest{status}"] = _error(status, {**content([JSON], either), **content([A2A], named("RestError"))})
     return found
 
 

@@ -96,7 +96,7 @@ def json_rpc(route: Route, describer: Describer) -> Schema:
         "requestBody": {"required": True, "content": content(BINDING, call)},
         "responses": {
             "200": answer("200", {**content([JSON], result), **EVENTS}),
-            **errors("Rpc", ["401", "403", "404", "413", "429", "503"]),
+            **errors("RpcOrRest", ["401", "403", "404", "413", "429", "503"]),
         },
     }
 

@@ -24,10 +24,12 @@ import msgspec
 import rfc8785
 from msgspec import inspect as mi
 
-from roost.protocol.cost import check
+from roost.protocol.cost import DEFAULT, check
 from roost.protocol.errors import InvalidParams
 from roost.protocol.types import AgentCard, OAuthFlows, SecurityScheme
 
+_ANY_SIZE = DEFAULT._replace(values=2**31, digits=4300)
+"""Limits for documents of the host's own, such as the entries of a journal: depth, and what Python can parse."""
 _ONE_OF = (OAuthFlows, SecurityScheme)
 _KINDS: dict[type[mi.Type], str] = {
     mi.ListType: "a list",
@@ -97,7 +99,7 @@ def is_canonical(value: Any, encoded: bytes) -> bool:
 def read_json(data: bytes) -> Any:
     """Parse JSON that all parsers read alike: UTF-8, no duplicate names in an object, at most 100 levels."""
     try:
-        check(data)
+        check(data, _ANY_SIZE)
         return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_number)
     except InvalidParams as error:
         raise NotCanonical(error.message) from None

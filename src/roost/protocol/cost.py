@@ -19,7 +19,7 @@ FEW_BYTES = 4 * 1024
 LIGHT_BYTES = 1536 * 1024
 LIGHT_VALUES = 2048
 LIGHT_DIGITS = 128
-"""What a larger light document may have: bytes, values, and digits in one number."""
+"""The most bytes, values, and digits in one number of a light document."""
 MAX_SLOW_NUMBERS = 10_000
 
 _SLOW_NUMBER = re.compile(rb"[0-9][eE][+-]?[0-9]{3}")
