@@ -277,7 +277,9 @@ def test_a_card_can_be_cached_and_asked_for_again(server: Server, http: httpx.Cl
 async def test_a_card_that_is_made_again_and_comes_out_the_same_was_not_modified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    host = asgi(Agent("here", description="It is here."))
+    agent = Agent("here", description="It is here.")
+    agent.on_message(lambda task: "hello")
+    host = asgi(agent)
     transport = httpx.ASGITransport(host, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as local:
         first = await local.get(CARD)
