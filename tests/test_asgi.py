@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 import roost
 from roost.fleet.cards import ReservedExtra
 from roost.host import Host, HostError
-from roost.stores.sqlite import StoreInUse
+from roost.stores.sqlite_files import StoreInUse
 
 BASE = "http://127.0.0.1:9000"
 

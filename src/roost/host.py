@@ -134,6 +134,7 @@ class Host:
             raise
         identity.token_cache.listeners.append(lambda changes: cards.forget())
         await engine.start()
+        await cards.prepare()
         self.engine, self.identity = engine, identity
         context = Context(
             engine,

@@ -12,7 +12,8 @@ from a2a.utils.signing import SignatureVerificationError, _canonicalize_agent_ca
 from jwt.api_jwk import PyJWK
 from jwt.exceptions import PyJWKSetError
 
-from roost.identity.signing import Signer, make_pair, sign_card, signer
+from roost.identity.signing import DOCUMENT, FORM, Signer, make_pair, sign, sign_card, signer
+from roost.protocol.canonical import card_form, document_form, strict_form
 
 JKU = "https://agents.example.com/agents/full/.well-known/jwks.json"
 
@@ -152,6 +153,19 @@ def new_signer(alg: str = "EdDSA") -> tuple[Signer, Card]:
 def signed(card: Card, *signers: Signer, jku: str = JKU) -> Card:
     made = [{"protected": one.protected, "signature": one.signature} for one in sign_card(card, signers, jku)]
     return {**card, "signatures": made}
+
+
+def signed_before(card: Card, *signers: Signer, jku: str = JKU) -> Card:
+    """Sign as the releases did whose signatures say nothing about one another."""
+    usual, strict, document = card_form(card), strict_form(card), document_form(card)
+    made = []
+    for by in signers:
+        made.append(sign(usual, by, {"jku": jku}))
+        if strict not in (usual, document):
+            made.append(sign(strict, by, {"jku": jku}))
+        if document != usual:
+            made.append(sign(document, by, {"jku": jku, FORM: DOCUMENT}))
+    return {**card, "signatures": [{"protected": one.protected, "signature": one.signature} for one in made]}
 
 
 def places(value: Any, at: Path = ()) -> Iterator[Path]:

@@ -79,6 +79,7 @@ def test_signatures_of_others_are_verified(alg: str, kind: str, size: Any) -> No
         thumbprint=thumbprint(public),
         covers="card",
         uncovered=("capabilities",),
+        form="card",
     )
     assert one({**card, "name": "Other"}, public).fault is SignatureFault.MISMATCH
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from roost.identity.card_verification import SignatureFault, verify
-from roost.identity.signing import DOCUMENT, FORM
+from roost.identity.signing import BINDING, DOCUMENT, FORM, digest
 from roost.protocol.canonical import card_form, document_form
 from roost.protocol.codec import encode
 from roost.protocol.types import AgentCard
@@ -163,7 +163,8 @@ def test_a_key_of_the_same_name_does_not_fit(js: JavaScript) -> None:
 
 def test_one_signature_suffices_where_the_forms_are_one() -> None:
     [only] = signed(FULL, SIGNER)["signatures"]
-    assert header_of(only) == {"alg": "EdDSA", "typ": "JOSE", "kid": KEY["kid"], "jku": JKU}
+    binding = {BINDING: {"forms": ["card"], "sha256": digest(document_form(FULL))}}
+    assert header_of(only) == {"alg": "EdDSA", "typ": "JOSE", "kid": KEY["kid"], "jku": JKU} | binding
     assert set(only) == {"protected", "signature"}
     [verdict] = verify(encode(signed(FULL, SIGNER)), [KEY])
     assert (verdict.covers, verdict.uncovered) == (DOCUMENT, ())

@@ -20,7 +20,7 @@ from roost.cli.verify import verify
 from roost.identity.card_verification import MAX_CARD
 from roost.identity.signing import Signer, base64url
 from roost.protocol.codec import encode
-from tests.cards.samples import BLOCK, FULL, Card, new_signer, signed
+from tests.cards.samples import BLOCK, FULL, Card, new_signer, signed, signed_before
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 KEYS = "/.well-known/jwks.json"
@@ -222,9 +222,9 @@ def test_a_field_of_our_own_that_was_changed(web: Web, tmp_path: Path) -> None:
 
 
 def test_what_no_signature_covers_is_named_and_refused_by_who_wants_the_whole(web: Web, tmp_path: Path) -> None:
-    """Nobody signs the signatures themselves: removing one uncovers the fields that it covered."""
+    """The signatures of an earlier release do not bind one another: removing one uncovers what it covered."""
     web.put(KEYS, {"keys": [KEY]})
-    card = signed({**FULL, **BLOCK}, SIGNER, jku=web.url + KEYS)
+    card = signed_before({**FULL, **BLOCK}, SIGNER, jku=web.url + KEYS)
     stripped = {**card, "signatures": card["signatures"][:1], "x-note": "theirs"}
     url = web.put(WELL_KNOWN, stripped)
     trust = ("--trust", file_of(tmp_path, KEY))

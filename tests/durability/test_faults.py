@@ -48,6 +48,12 @@ def failed_commits(server: Server) -> int:
     return int(float(found.group(1)))
 
 
+def readiness(server: Server, status: int) -> httpx.Response | None:
+    """The answer of /readyz, if it has this status."""
+    answer = httpx.get(f"{server.url}/readyz", timeout=PATIENCE_S)
+    return answer if answer.status_code == status else None
+
+
 def expect_unavailable(how: str, response: httpx.Response) -> None:
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"
@@ -75,12 +81,11 @@ def test_a_message_that_cannot_be_kept_is_refused_and_is_no_task_afterwards(serv
 def test_readyz_says_what_is_wrong_while_it_is_and_healthz_is_not_concerned(server: Server, disk: Disk) -> None:
     assert httpx.get(f"{server.url}/readyz").status_code == 200
     with broken(disk):
-        answer = httpx.get(f"{server.url}/readyz")
-        assert answer.status_code == 503
+        answer = eventually(lambda: readiness(server, 503), "a host that is not ready")
         assert "cannot write" in answer.json()["store"]
         assert "disk I/O error" in answer.json()["store"]
         assert httpx.get(f"{server.url}/healthz").status_code == 200
-    assert httpx.get(f"{server.url}/readyz").status_code == 200
+    assert eventually(lambda: readiness(server, 200), "a host that is ready")
 
 
 def test_a_running_task_finishes_after_the_fault_and_its_stream_has_no_gap(server: Server, disk: Disk) -> None:

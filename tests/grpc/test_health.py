@@ -16,7 +16,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from tests.durability.conftest import AGENTS, Disk, disk, library  # noqa: F401  # fixtures
 from tests.grpc.wire import GRPC, Caller, calling, message, place_of
 from tests.processes import Server, running
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 SERVICE = "lf.a2a.v1.A2AService"
 SERVES, REFUSES = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
@@ -79,7 +79,7 @@ async def test_a_host_that_cannot_write_does_not_serve_until_it_can(tmp_path: Pa
             watching = HealthStub(caller.channel).Watch(HealthCheckRequest(service=SERVICE), timeout=PATIENCE_S)
             assert (await watching.read()).status == SERVES
             disk.tell("fail")
-            assert readiness(host) == 503
+            await until(lambda: readiness(host) == 503)
             assert [await asked(caller, service) for service in ("", SERVICE)] == [REFUSES, REFUSES]
             assert (await watching.read()).status == REFUSES
             refused = await caller.refused(
@@ -88,6 +88,6 @@ async def test_a_host_that_cannot_write_does_not_serve_until_it_can(tmp_path: Pa
             assert (refused.code, refused.retry_s) == (grpc.StatusCode.UNAVAILABLE, 1)
             disk.untell("fail")
             assert (await watching.read()).status == SERVES
-            assert readiness(host) == 200
+            await until(lambda: readiness(host) == 200)
             assert await asked(caller, "") == SERVES
             assert (await caller.send("counting", "x")).status.state == pb.TASK_STATE_COMPLETED

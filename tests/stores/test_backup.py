@@ -16,8 +16,9 @@ from roost.protocol.entries import ARTIFACT, NO_CHAIN, Entry, link
 from roost.protocol.types import TaskState
 from roost.stores import postgres_backup
 from roost.stores.postgres import PostgresStore
-from roost.stores.sqlite import SQLiteStore, StoreInUse
+from roost.stores.sqlite import SQLiteStore
 from roost.stores.sqlite_backup import BackupError, backup_sqlite, restore_sqlite
+from roost.stores.sqlite_files import StoreInUse
 from roost.stores.sqlite_process import WriterProcess
 from roost.stores.sqlite_schema import NewerSchema
 from tests.waiting import until

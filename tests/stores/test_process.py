@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from roost.engine.store_types import StoreUnavailable
-from roost.stores.sqlite import SQLiteStore, StoreInUse
+from roost.stores.sqlite import SQLiteStore
+from roost.stores.sqlite_files import StoreInUse
 from roost.stores.sqlite_process import WriterProcess
 from tests.waiting import until
 

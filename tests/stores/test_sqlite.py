@@ -22,8 +22,9 @@ from roost.protocol.types import TaskState
 from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks
-from roost.stores.sqlite import SQLiteStore, StoreBroken, StoreInUse
+from roost.stores.sqlite import SQLiteStore, StoreBroken
 from roost.stores.sqlite_connections import WriterThread
+from roost.stores.sqlite_files import StoreInUse
 from roost.stores.sqlite_process import WriterProcess
 
 from .samples import SCOPE, addition, creation, ended, entry, head, query, reservation, snapshot
@@ -201,7 +202,7 @@ async def test_a_writer_that_cannot_open_the_file_any_more_says_why(tmp_path: Pa
     with pytest.raises(StoreUnavailable, match="gone"):
         await asyncio.gather(*(store.probe() for _ in range(1000)))
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match="file is not a database"):
+        with pytest.raises(StoreUnavailable, match=r"journal\.db was replaced"):
             await store.probe()
     for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
         (tmp_path / f"kept {name}").rename(tmp_path / name)

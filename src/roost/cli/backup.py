@@ -16,7 +16,8 @@ from roost.engine.store_types import StoreUnavailable
 from roost.protocol.codec import encode
 from roost.settings import Settings
 from roost.settings_reading import without_password
-from roost.stores.sqlite import StoreBroken, StoreInUse
+from roost.stores.sqlite import StoreBroken
+from roost.stores.sqlite_files import StoreInUse
 from roost.stores.sqlite_schema import NewerSchema
 
 To = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]

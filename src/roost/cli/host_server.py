@@ -29,7 +29,8 @@ from roost.server.sockets import BACKLOG, TCP, CannotServe, Listeners, addresses
 from roost.server.tls import TLS, open_tls
 from roost.settings import Settings
 from roost.stores.postgres_pool import DriverMissing
-from roost.stores.sqlite import StoreBroken, StoreInUse
+from roost.stores.sqlite import StoreBroken
+from roost.stores.sqlite_files import StoreInUse
 from roost.stores.sqlite_schema import NewerSchema
 
 log = logging.getLogger("roost.cli")

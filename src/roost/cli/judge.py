@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ from roost.identity.card_verification import (
     thumbprint,
     verify,
 )
+from roost.identity.signing import CARD as CARD_FORM
+from roost.identity.signing import DOCUMENT, STRICT
 
 VALID = 0
 INVALID = 1
@@ -63,23 +65,60 @@ class CardReport(NamedTuple):
             return INVALID, "Not valid: it has no acceptable signature."
         if self.trusted and not any(self.anchored(verdict) for verdict in valid):
             return INVALID, "Valid, but not signed by a key that you trust."
-        left = self.uncovered()
-        part = f" No signature covers {', '.join(left)}, so anyone may have written that." if left else ""
-        code = INVALID if left and self.whole else VALID
+        if contradiction := " ".join(self._contradictions()):
+            return INVALID, f"Not valid: {contradiction}"
+        code = INVALID if self.whole and not self.is_whole() else VALID
+        doubt = self._doubt()
         if self.trusted:
-            return code, f"Valid, and signed by a key that you trust.{part}"
+            return code, f"Valid, and signed by a key that you trust.{doubt}"
         return code, (
             "Valid. Only its host says that the key is the agent's: compare the thumbprint with one from another"
-            f" source, and give it with --trust-thumbprint.{part}"
+            f" source, and give it with --trust-thumbprint.{doubt}"
         )
+
+    def is_whole(self) -> bool:
+        """Whether it is proven that nothing was removed from the card, and nothing added that no signature covers."""
+        return any(verdict.whole for verdict in self._counting())
 
     def uncovered(self) -> list[str]:
         """The parts that no signature covers. Only valid signatures count, and if keys are trusted, only theirs."""
-        counting = [one for one in self.verdicts if one.valid and (not self.trusted or self.anchored(one))]
+        counting = self._counting()
         if not counting:
             return []
         left = set.intersection(*({*verdict.uncovered} for verdict in counting))
         return [name for name in counting[0].uncovered if name in left]
+
+    def _counting(self) -> list[SignatureVerdict]:
+        return [one for one in self.verdicts if one.valid and (not self.trusted or self.anchored(one))]
+
+    def _contradictions(self) -> Iterator[str]:
+        """Say what the signatures state about the card and one another that is not so."""
+        missing = dict.fromkeys((one.thumbprint, form) for one in self._counting() for form in one.missing)
+        for key, form in missing:
+            yield f"the key {key} also signed {_FORM_NAMES.get(form, form)}, and this signature was removed."
+        altered = list(dict.fromkeys(one.thumbprint for one in self._counting() if one.altered))
+        if altered:
+            yield (
+                f"The card is not the one that the key {' and the key '.join(altered)} signed: a field that"
+                " not every signature covers was removed, added or changed."
+            )
+
+    def _doubt(self) -> str:
+        left = self.uncovered()
+        part = f" No signature covers {', '.join(left)}, so anyone may have written that." if left else ""
+        if self.is_whole():
+            return part
+        return (
+            f"{part} The signatures, of an earlier release of Roost or of other software, do not say what else was"
+            " signed: empty fields and fields beyond A2A may have been removed, together with a signature over them."
+        )
+
+
+_FORM_NAMES = {
+    CARD_FORM: "the fields that SDKs verify (card)",
+    STRICT: "the fields of A2A with the empty ones (strict)",
+    DOCUMENT: "the whole document (document)",
+}
 
 
 def judge(url: str, jwks: str, trust: Sequence[Path], thumbprints: Sequence[str]) -> CardReport:

@@ -15,7 +15,8 @@ from roost.engine.store_types import StoreUnavailable
 from roost.identity.principal import principal_name, user_name
 from roost.settings import Settings
 from roost.stores.postgres_pool import DriverMissing
-from roost.stores.sqlite import OfflineStore, SQLiteStore, StoreBroken, StoreInUse
+from roost.stores.sqlite import OfflineStore, SQLiteStore, StoreBroken
+from roost.stores.sqlite_files import StoreInUse
 from roost.stores.sqlite_schema import NewerSchema
 
 T = TypeVar("T")

@@ -38,7 +38,10 @@ TrustThumbprint = Annotated[
 ]
 
 
-Whole = Annotated[bool, typer.Option("--whole", help="Exit with 1 also if no signature covers a part of the card.")]
+Whole = Annotated[
+    bool,
+    typer.Option("--whole", help="Exit with 1 also if the signatures do not prove that the card is complete."),
+]
 
 
 def verify(
@@ -60,8 +63,8 @@ def verify(
     if as_json:
         signatures = [_described(report, verdict) for verdict in report.verdicts]
         outcome = {"outcome": OUTCOMES[code], "conclusion": conclusion, "notes": report.notes}
-        outcome["uncovered"] = report.uncovered()
-        json_line(encode({"url": report.url, **outcome, "signatures": signatures}))
+        parts = {"uncovered": report.uncovered(), "whole": report.is_whole()}
+        json_line(encode({"url": report.url, **outcome, **parts, "signatures": signatures}))
     else:
         for line in _lines(report):
             print(line)

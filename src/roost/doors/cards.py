@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,10 +21,11 @@ from roost.doors.openapi_components import A2A, JSON
 from roost.doors.openapi_doors import page
 from roost.doors.openapi_schemas import KeySet
 from roost.engine.hosted import Caller, Profile
+from roost.engine.store_types import StoreUnavailable
 from roost.fleet import cards
 from roost.fleet.cards import ServedCard, Terms
 from roost.fleet.registry import Registry
-from roost.identity.keys import Keyring
+from roost.identity.keys import EVIDENCE, Keyring
 from roost.identity.principal import Principal
 from roost.protocol.canonical import NotCanonical, card_form, document_form, strict_form
 from roost.protocol.codec import encode
@@ -32,6 +34,8 @@ from roost.protocol.types import AgentCard
 
 if TYPE_CHECKING:
     from roost.doors.context import Context
+
+log = logging.getLogger("roost.doors")
 
 CARD_PATH = "/.well-known/agent-card.json"
 OLD_CARD_PATHS = ("/.well-known/agent.json", "/.well-known/agent")
@@ -91,6 +95,13 @@ class Cards:
                 form(card)
         except NotCanonical as error:
             raise NotCanonical(f"the card of {profile.id!r} cannot be signed: {error}") from None
+
+    async def prepare(self) -> None:
+        """Create the keys of all agents, of the fleet and of evidence, as long as the store can write."""
+        try:
+            await self.keyring.prepare([FLEET, EVIDENCE, *self.agents])
+        except StoreUnavailable as error:
+            log.warning("cards cannot be served until their keys can be stored: %s", error)
 
     def forget(self) -> None:
         """Build the cards again, because agents, keys or credentials have changed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +20,9 @@ from roost.doors.openapi_components import JSON
 from roost.doors.openapi_doors import page
 from roost.doors.openapi_schemas import HealthResponse
 from roost.engine.engine import Engine
+from roost.engine.probe import PROBE_S
 from roost.engine.stats import BUCKETS
-from roost.engine.store_types import StoreUnavailable
+from roost.engine.store_types import StoreMisplaced, StoreUnavailable
 from roost.fleet.registry import Registry
 from roost.identity.scopes import ADMIN, METRICS
 from roost.protocol.codec import encode
@@ -31,7 +31,6 @@ from roost.protocol.errors import A2AError
 log = logging.getLogger("roost.doors")
 
 FAILED_LATELY_S = 3.0
-PROBE_S = 5.0
 REPEATS = {
     "hit": "aiwg_idempotency_hit",
     "miss": "aiwg_idempotency_misses",
@@ -57,10 +56,12 @@ class Observability:
 
     async def readiness(self) -> Response:
         try:
-            async with asyncio.timeout(PROBE_S):
-                await self.engine.probe()
+            await self.engine.probe()
         except TimeoutError:
             return Response(503, encode({"status": "not ready", "store": f"does not answer within {PROBE_S:g} s"}))
+        except StoreMisplaced as error:
+            log.error("not ready: %s", error)
+            return Response(503, encode({"status": "not ready", "store": str(error)}))
         except StoreUnavailable as error:
             log.warning("not ready, the store cannot write: %s", error)
             why = str(error) if self.access.open else "see the log"  # it may name files and servers

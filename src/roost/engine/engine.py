@@ -28,6 +28,7 @@ from roost.engine.limits import MessageLimits
 from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks, shows
 from roost.engine.ports import Store, Wakes
+from roost.engine.probe import StoreProbe
 from roost.engine.push import Pusher
 from roost.engine.push_configs import Webhooks
 from roost.engine.push_delivery import PushSettings
@@ -92,6 +93,7 @@ class Engine:
     ) -> None:
         retention = retention or RetentionPolicy()
         self.store = store
+        self.store_probe = StoreProbe(store)
         self.agents = agents
         self.wakes = wakes
         self.extensions = extensions or Extensions()
@@ -185,6 +187,7 @@ class Engine:
                 await self.lease.close()
         except TimeoutError:
             log.error("the store does not answer: other hosts take this host's tasks over when its lease ends")
+        await self.store_probe.close()
         await self.store.close()
 
     @property
@@ -313,9 +316,8 @@ class Engine:
     # For operators
 
     async def probe(self) -> None:
-        """Prove that the store can write and read, or raise StoreUnavailable."""
-        await self.store.probe()
-        await self.store.read_task("")
+        """Prove that the store can write and read, or raise StoreUnavailable or TimeoutError: see StoreProbe."""
+        await self.store_probe.ask()
 
     def store_figures(self) -> StoreFigures:
         return StoreFigures(self.store.name, self.store.wal_bytes(), self.store.free_bytes())

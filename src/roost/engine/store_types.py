@@ -282,5 +282,12 @@ class StoreUnavailable(Exception):
     """The store did not commit, and nothing was acknowledged."""
 
 
+class StoreMisplaced(StoreUnavailable):
+    """The files of the store are no longer where it was opened, so nothing is committed into them.
+
+    The message says what happened and what to do. It names no folder, so that anyone may read it.
+    """
+
+
 class OutcomeUnknown(StoreUnavailable):
     """The store may or may not have committed, so the same group has to be tried again."""

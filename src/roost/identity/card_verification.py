@@ -8,16 +8,28 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+import msgspec
 from joserfc import jwk, jws
 from joserfc.errors import BadSignatureError, JoseError
 
-from roost.identity.signing import DOCUMENT, FORM, MAX_SIGNATURES, NOT_OF_CARDS, base64url
+from roost.identity.signing import (
+    BINDING,
+    CARD,
+    DIGEST,
+    DOCUMENT,
+    FORM,
+    FORMS_OF,
+    MAX_SIGNATURES,
+    NOT_OF_CARDS,
+    STRICT,
+    base64url,
+    digest,
+)
 from roost.protocol.canonical import NotCanonical, card_form, document_form, read_json, strict_form, uncovered
-
-CARD = "card"
 
 MAX_CARD = 1024 * 1024
 MAX_NAMESAKES = 4
@@ -54,6 +66,16 @@ class SignatureVerdict(NamedTuple):
     """DOCUMENT for the whole document, or CARD for the fields of A2A only."""
     uncovered: tuple[str, ...] = ()
     """The fields that it does not cover."""
+    form: str = ""
+    """The form that it is over: CARD, STRICT or DOCUMENT."""
+    binds: tuple[str, ...] = ()
+    """The forms that its key signed, by its own word; empty if it does not say."""
+    missing: tuple[str, ...] = ()
+    """Those of these forms over which the card has no valid signature by this key."""
+    altered: bool = False
+    """True if the document is not the one for which it was made, though the form that it is over is the same."""
+    whole: bool = False
+    """True if it proves that nothing was removed from the document, and nothing added."""
     fault: SignatureFault | None = None
     why: str = ""
 
@@ -70,6 +92,13 @@ class _Faulty(Exception):
     def __init__(self, fault: SignatureFault, why: str) -> None:
         super().__init__(why)
         self.fault = fault
+
+
+class _Binding(msgspec.Struct, frozen=True, rename={"forms": FORMS_OF, "digest": DIGEST}):
+    """The value of BINDING."""
+
+    forms: tuple[str, ...]
+    digest: str
 
 
 class VerificationRegistry(jws.JWSRegistry):
@@ -144,30 +173,56 @@ def key_urls(card: Mapping[str, Any]) -> list[str]:
 def verify(document: bytes, keys: Sequence[Jwk]) -> list[SignatureVerdict]:
     """Return a verdict on each signature of a card, in their order."""
     card = read_card(document)
-    forms = dict(_forms(card))
-    return [_verdict(card, entry, forms, keys) for entry in card["signatures"]]
+    forms = _forms(card)
+    verdicts = [_verdict(card, entry, forms, keys) for entry in card["signatures"]]
+    signed = {(verdict.thumbprint, verdict.form) for verdict in verdicts if verdict.valid}
+    return [
+        verdict._replace(missing=tuple(form for form in verdict.binds if (verdict.thumbprint, form) not in signed))
+        for verdict in verdicts
+    ]
 
 
-def _forms(card: Mapping[str, Any]) -> Iterator[tuple[bytes, str]]:
-    """Yield the bytes that a signature may be over. If two forms are the same, the one that covers more counts."""
-    for make, covers in ((card_form, CARD), (strict_form, CARD), (document_form, DOCUMENT)):
-        try:
-            yield make(card), covers
-        except NotCanonical:
-            continue
+def _forms(card: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the bytes that a signature may be over."""
+    found = {}
+    for name, make in ((CARD, card_form), (STRICT, strict_form), (DOCUMENT, document_form)):
+        with suppress(NotCanonical):
+            found[name] = make(card)
+    return found
 
 
-def _verdict(card: Mapping[str, Any], entry: Any, forms: Mapping[bytes, str], keys: Sequence[Jwk]) -> SignatureVerdict:
+def _verdict(card: Mapping[str, Any], entry: Any, forms: Mapping[str, bytes], keys: Sequence[Jwk]) -> SignatureVerdict:
     verdict = SignatureVerdict()
     try:
         header = _header(entry)
         verdict = SignatureVerdict(kid=_text(header, "kid"), alg=_text(header, "alg"), jku=_text(header, "jku"))
         _check_header(header)
-        possible = [form for form, covers in forms.items() if covers == DOCUMENT or FORM not in header]
-        key, form = _match(entry, verdict.alg, possible, _candidates(keys, verdict.kid))
+        binding = _binding(header)
+        possible = {name: form for name, form in forms.items() if name == DOCUMENT or FORM not in header}
+        key, name = _match(entry, verdict.alg, possible, _candidates(keys, verdict.kid))
     except _Faulty as error:
         return verdict._replace(fault=error.fault, why=str(error))
-    return verdict._replace(thumbprint=key.thumbprint(), covers=forms[form], uncovered=tuple(uncovered(card, form)))
+    document = forms.get(DOCUMENT)
+    bound = binding is not None and document is not None and binding.digest == digest(document)
+    return verdict._replace(
+        thumbprint=key.thumbprint(),
+        covers=DOCUMENT if forms[name] == document else CARD,
+        uncovered=tuple(uncovered(card, forms[name])),
+        form=name,
+        binds=() if binding is None else binding.forms,
+        altered=binding is not None and not bound,
+        whole=bound or (binding is None and name == DOCUMENT),
+    )
+
+
+def _binding(header: Mapping[str, Any]) -> _Binding | None:
+    """Read what the signature says about the others; None if it says nothing."""
+    if BINDING not in header:
+        return None
+    try:
+        return msgspec.convert(header[BINDING], _Binding)
+    except msgspec.ValidationError as error:
+        raise _Faulty(SignatureFault.MALFORMED, f"its parameter {BINDING} is malformed: {error}") from None
 
 
 def _header(entry: Any) -> dict[str, Any]:
@@ -209,15 +264,18 @@ def _candidates(keys: Sequence[Jwk], kid: str) -> list[Jwk]:
     return found[:MAX_NAMESAKES]
 
 
-def _match(entry: Jwk, alg: str, forms: Sequence[bytes], keys: Sequence[Jwk]) -> tuple[jwk.Key, bytes]:
-    """Return the key that made the signature, and the form that it is over."""
+def _match(entry: Jwk, alg: str, forms: Mapping[str, bytes], keys: Sequence[Jwk]) -> tuple[jwk.Key, str]:
+    """Return the key that made the signature, and the name of the form that it is over.
+
+    Where forms are the same bytes, this is the one that is signed: the first, unless the signature says DOCUMENT.
+    """
     fault = _Faulty(SignatureFault.MISMATCH, "it does not match: the card or the signature was changed")
     for candidate in keys:
         try:
             key = _imported(candidate)
-            for form in forms:
+            for name, form in forms.items():
                 if _fits(entry, alg, form, key):
-                    return key, form
+                    return key, name
         except _Faulty as error:
             fault = error
     raise fault

@@ -168,6 +168,17 @@ class Keyring:
 
     # Signing
 
+    async def prepare(self, agents: Iterable[str]) -> None:
+        """Create the keys that are missing, so that cards can be signed when the store can only be read."""
+        missing = [agent for agent in agents if self._current(agent) is None]
+        if not missing:
+            return
+        await self.refresh()
+        for agent in missing:
+            if self._current(agent) is None:
+                await self._add(agent, None, 0)
+        await self.refresh()
+
     async def signing_keys(self, agent: str) -> list[SigningKey]:
         """Return the keys that sign the agent's cards now. Create one if there is none."""
         if self._current(agent) is None:

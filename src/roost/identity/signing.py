@@ -3,11 +3,15 @@
 A key signs the form that the SDKs compute, and the other two forms where they differ from it. The protected header of
 the signature over the whole document has FORM: "document". A client that does not know this parameter finds that the
 signature does not match and tries the next one, as it does for an unknown key.
+
+Every signature has BINDING in its protected header: the forms that its key has signed, and the digest of the whole
+document. So whoever removes one of them, with the fields that only it covered, contradicts all the others.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +27,14 @@ from roost.protocol.codec import encode
 from roost.protocol.types import AgentCardSignature
 
 FORM = "urn:roost:a2a:card-form"
+CARD = "card"
+STRICT = "strict"
 DOCUMENT = "document"
+
+BINDING = "urn:roost:a2a:card-signatures"
+"""The header parameter with the forms that the key has signed (FORMS_OF), and the digest of the document (DIGEST)."""
+FORMS_OF = "forms"
+DIGEST = "sha256"
 
 MAX_SIGNATURES = 16
 FORMS = 3
@@ -66,7 +77,7 @@ def signer(kid: str, alg: str, private: bytes) -> Signer:
     return Signer(kid, alg, key)
 
 
-def sign(payload: bytes, by: Signer, header: Mapping[str, str]) -> AgentCardSignature:
+def sign(payload: bytes, by: Signer, header: Mapping[str, Any]) -> AgentCardSignature:
     """Sign a payload. `header` adds to the alg, kid and typ of the protected header, and may replace the typ."""
     protected = base64url(encode({"alg": by.alg, "typ": "JOSE", "kid": by.kid, **header}))
     signed = f"{protected}.{base64url(payload)}".encode()
@@ -80,16 +91,21 @@ def sign(payload: bytes, by: Signer, header: Mapping[str, str]) -> AgentCardSign
 
 def sign_card(card: Mapping[str, Any], signers: Sequence[Signer], jku: str) -> list[AgentCardSignature]:
     """Make up to FORMS signatures by each signer, in their order. NotCanonical if the card cannot be signed."""
-    header = {"jku": jku} if jku else {}
     usual, strict, document = card_form(card), strict_form(card), document_form(card)
-    made: list[AgentCardSignature] = []
-    for by in signers:
-        made.append(sign(usual, by, header))
-        if strict not in (usual, document):
-            made.append(sign(strict, by, header))
-        if document != usual:
-            made.append(sign(document, by, {**header, FORM: DOCUMENT}))
-    return made
+    forms = {CARD: usual}
+    if strict not in (usual, document):
+        forms[STRICT] = strict
+    if document != usual:
+        forms[DOCUMENT] = document
+    header: dict[str, Any] = {"jku": jku} if jku else {}
+    header[BINDING] = {FORMS_OF: list(forms), DIGEST: digest(document)}
+    marks = {name: {**header, FORM: DOCUMENT} if name == DOCUMENT else header for name in forms}
+    return [sign(form, by, marks[name]) for by in signers for name, form in forms.items()]
+
+
+def digest(document: bytes) -> str:
+    """Return the digest of a document's canonical form, as BINDING has it."""
+    return base64url(hashlib.sha256(document).digest())
 
 
 def base64url(data: bytes) -> str:

@@ -1,6 +1,6 @@
 """The journal in one SQLite file: WAL, synchronous=FULL, one writer that commits in groups.
 
-One host process per file: an flock on `journal.lock` is the lease. Commands beside it have an OfflineStore.
+One host process per file: a lock on the file is the lease (sqlite_files.py). Commands beside it have an OfflineStore.
 
     SQLiteStore -> Ledger -> Writer.commit    sqlite_ledger.py (reservations), sqlite_writer.py (the connection),
                                               in a thread (sqlite_connections.py) or a process (sqlite_process.py)
@@ -11,10 +11,8 @@ One host process per file: an flock on `journal.lock` is the lease. Commands bes
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -31,19 +29,13 @@ from roost.stores import sqlite_schema
 from roost.stores import sqlite_tasks as tasks
 from roost.stores.sqlite_checkpoints import AT_ONCE, Page
 from roost.stores.sqlite_connections import Readers, SQLiteConnections, Writer, WriterThread, reads, writes
+from roost.stores.sqlite_files import JOURNAL, JournalLock
 from roost.stores.sqlite_ledger import Ledger
 from roost.stores.sqlite_writer import connect, reason
 
 READERS = 2
-LOCK_WAIT_S = 2.0
 PRUNED_AT_ONCE = 50
 """Tasks that are deleted in one transaction, for which commits have to wait."""
-
-JOURNAL, LOCK = "journal.db", "journal.lock"
-
-
-class StoreInUse(Exception):
-    """Another host process has the journal open."""
 
 
 class StoreBroken(Exception):
@@ -173,30 +165,35 @@ class SQLiteAdminStore(SQLiteConnections):
 
 
 class SQLiteStore(SQLiteAdminStore):
-    """The store of a host, which has the folder to itself."""
+    """The store of a host, which has the journal to itself."""
 
     name = "sqlite"
     shared = False
 
-    def __init__(self, folder: Path, open_writer: Callable[[Path, int], Writer] = WriterThread) -> None:
+    def __init__(self, folder: Path, open_writer: Callable[[Path, JournalLock], Writer] = WriterThread) -> None:
         path = folder / JOURNAL
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.lock = lock_folder(folder)
+            self.lock = JournalLock(folder)
         except OSError as error:
             raise StoreBroken(f"{error}. Choose another folder with --data") from error
         try:
             reserved = _prepare(path)
-            super().__init__(folder, Readers(path, READERS), open_writer(path, self.lock))
+            readers = _open_readers(path, READERS)
+            try:
+                super().__init__(folder, readers, open_writer(path, self.lock))
+            except BaseException:
+                readers.close()
+                raise
         except BaseException:
-            os.close(self.lock)
+            self.lock.close()
             raise
         self.ledger = Ledger(self.readers, self.writer, reserved)
         self.to_cancel: set[str] = set()
 
     async def close(self) -> None:
         await super().close()
-        os.close(self.lock)
+        self.lock.close()
 
     # Journal
 
@@ -205,7 +202,7 @@ class SQLiteStore(SQLiteAdminStore):
     async def commit(self, group: Sequence[Append]) -> list[Refusal | None]:
         return await self.ledger.commit(group)
 
-    # Leases: the lock on the folder is the only one
+    # Leases: the lock on the file is the only one
 
     leave = writes(tasks.leave)
     adopt = writes(tasks.adopt)
@@ -256,34 +253,24 @@ class OfflineStore(SQLiteAdminStore):
             raise StoreBroken(
                 f"{path} was written by another release of Roost. Start `roost serve` on it once to migrate it"
             )
-        super().__init__(folder, Readers(path, 1), WriterThread(path))
-
-
-def lock_folder(folder: Path) -> int:
-    """Lock the folder until the handle that is returned is closed.
-
-    The writer process of a host that was killed holds the lock until its last commit is done: this waits for it.
-    """
-    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
+        readers = _open_readers(path, 1)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except OSError:
-            if time.monotonic() < deadline:
-                time.sleep(0.02)
-                continue
-            os.close(handle)
-            raise StoreInUse(
-                f"{folder} is in use by another roost process. Stop it, or choose another folder with --data."
-            ) from None
+            super().__init__(folder, readers, WriterThread(path))
+        except BaseException:
+            readers.close()
+            raise
+
+
+def _open_readers(path: Path, count: int) -> Readers:
+    try:
+        return Readers(path, count)
+    except sqlite3.Error as error:
+        raise StoreBroken(f"cannot read {reason(path, error)}") from error
 
 
 def _prepare(path: Path) -> dict[bytes, int]:
-    """Create the file, or migrate it to this schema, and return its reservations. A foreign file stays as it is."""
+    """Make an empty file a journal, or migrate it, and return its reservations. A foreign file stays as it is."""
     try:
-        path.touch(mode=0o600)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             sqlite_schema.schema_of(connection)
         with closing(connect(path)) as connection:

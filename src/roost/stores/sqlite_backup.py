@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from roost.stores import sqlite_schema
-from roost.stores.sqlite import JOURNAL, lock_folder
+from roost.stores.sqlite_files import JOURNAL, JournalLock
 from roost.stores.sqlite_schema import NotAJournal
 from roost.stores.sqlite_writer import reason
 
@@ -52,7 +52,7 @@ def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
         raise BackupError(f"there is no backup {file}")
     _check(file, "integrity_check")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = lock_folder(folder)
+    lock = JournalLock(folder, create=False)
     try:
         journal, secret, key = folder / JOURNAL, folder / SECRET, _key_of(file)
         if not force:
@@ -66,7 +66,7 @@ def restore_sqlite(file: Path, folder: Path, *, force: bool = False) -> None:
                 _copy_file(key, secret)  # before the journal: a host that found no secret would make a new one
             _put(partial, journal)
     finally:
-        os.close(lock)
+        lock.close()
 
 
 def _refuse_to_replace(journal: Path, secret: Path, key: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.engine.checkpoints import Checkpoint, CheckpointBusy, Leaf, Segment, leaf_of, leaf_of_tombstone
-from roost.engine.store_types import NewTask, Scope, Tombstone
+from roost.engine.store_types import NewTask, Scope, StoreUnavailable, Tombstone
 from roost.protocol.entries import Entry
 from roost.stores.sqlite_schema import STATE_OF
 from roost.stores.sqlite_tasks import decode_segment
@@ -51,7 +51,10 @@ class Page(NamedTuple):
 @contextmanager
 def only_maker(folder: Path) -> Iterator[None]:
     """Hold the lock under which a checkpoint is made, by a host or by a command. It ends with the process."""
-    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot lock {LOCK}: {error.strerror}") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

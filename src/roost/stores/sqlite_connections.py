@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from roost.engine.store_types import Append, StoreUnavailable
+from roost.stores.sqlite_files import JournalFiles, JournalLock, found_ids
 from roost.stores.sqlite_writer import SQLiteWriter, connect, reason
 
 P = ParamSpec("P")
@@ -36,8 +37,9 @@ class Writer(Protocol):
 class WriterThread:
     """The writer for a host inside another program, for commands and for tests."""
 
-    def __init__(self, path: Path, lock: int | None = None) -> None:
-        self.writer = SQLiteWriter(path)
+    def __init__(self, path: Path, lock: JournalLock | None = None) -> None:
+        """Open the file. With `lock`, the host's, its files must be and stay those that are there now."""
+        self.writer = SQLiteWriter(path, None if lock is None else JournalFiles(path, found_ids(path)))
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._work, name="sqlite-writer", daemon=True)
         self.thread.start()
@@ -90,10 +92,19 @@ class Readers:
     """Threads that read, each with a connection that holds no transaction between calls."""
 
     def __init__(self, path: Path, count: int) -> None:
+        """Open the connections, before the file can be deleted or the disk be full."""
         self.path = path
-        self.threads = ThreadPoolExecutor(count, thread_name_prefix="sqlite-reader")
-        self.local = threading.local()
         self.connections: list[sqlite3.Connection] = []
+        try:
+            for _ in range(count):
+                self.connections.append(connect(path))
+                self.connections[-1].execute("PRAGMA query_only = 1")
+        except BaseException:
+            self._disconnect()
+            raise
+        self.unused = list(self.connections)
+        self.local = threading.local()
+        self.threads = ThreadPoolExecutor(count, thread_name_prefix="sqlite-reader", initializer=self._take)
 
     async def do(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the query; raise StoreUnavailable if SQLite refuses."""
@@ -102,22 +113,20 @@ class Readers:
 
     def close(self) -> None:
         self.threads.shutdown()
-        for connection in self.connections:
-            connection.close()
+        self._disconnect()
 
     def _guarded(self, query: Callable[..., T], *args: Any) -> T:
         try:
-            return query(self._connection(), *args)
+            return query(self.local.connection, *args)
         except sqlite3.Error as error:
             raise StoreUnavailable(reason(self.path, error)) from error
 
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self.local, "connection", None)
-        if connection is None:
-            connection = self.local.connection = connect(self.path)
-            connection.execute("PRAGMA query_only = 1")
-            self.connections.append(connection)
-        return connection
+    def _take(self) -> None:
+        self.local.connection = self.unused.pop()
+
+    def _disconnect(self) -> None:
+        for connection in self.connections:
+            connection.close()
 
 
 class SQLiteConnections:

@@ -1,13 +1,14 @@
 """The writer in a process of its own, where it never waits for the interpreter lock of the event loop.
 
 That wait is most of the cost of a commit in a thread: see docs/adr/0006-writer-process.md. The process belongs to the
-host: it ends when the host's end of the socket closes. Until then it also holds the host's lock on the folder, so that
+host: it ends when the host's end of the socket closes. Until then it also holds the host's lock on the journal, so that
 no other host starts while it still writes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import signal
 import socket
@@ -26,7 +27,7 @@ from typing import Any, BinaryIO, cast, get_type_hints
 import msgspec
 from msgspec import Raw, Struct
 
-from roost.engine.store_types import Append, OutcomeUnknown, StoreUnavailable
+from roost.engine.store_types import Append, OutcomeUnknown, StoreMisplaced, StoreUnavailable
 from roost.stores import (
     sqlite_checkpoints,
     sqlite_identities,
@@ -36,6 +37,7 @@ from roost.stores import (
     sqlite_tasks,
 )
 from roost.stores.sqlite_connections import P, Query, T
+from roost.stores.sqlite_files import JournalFiles, JournalIds, JournalLock, found_ids
 from roost.stores.sqlite_writer import SQLiteWriter, reason
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -78,6 +80,13 @@ class WriterReply(Struct, array_like=True):
     result: Raw = Raw(b"\xc0")
     failure: str | None = None
     """The reason why SQLite refused the operation."""
+    error: str = StoreUnavailable.__name__
+    """The error to raise for a failure: one of ERRORS."""
+
+
+ERRORS: dict[str, type[StoreUnavailable]] = {
+    error.__name__: error for error in (StoreUnavailable, StoreMisplaced, OutcomeUnknown)
+}
 
 
 GONE = "the process that writes the journal is gone"
@@ -99,9 +108,11 @@ def _decoders(operation: str) -> tuple[Decode, Decode]:
 
 
 class WriterProcess:
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: JournalLock) -> None:
         self.path = path
         self.lock = lock
+        self.ids = base64.b64encode(encode(found_ids(path))).decode()
+        """The files that the process must find, also if it has to be started again."""
         self.process: subprocess.Popen[bytes] | None = None
         self.connection: _WriterConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
@@ -120,7 +131,7 @@ class WriterProcess:
         connection = await self._connected()
         reply = await connection.call(encode(WriterRequest(operation, Raw(encode(args)))))
         if reply.failure is not None:
-            raise StoreUnavailable(reply.failure)
+            raise ERRORS[reply.error](reply.failure)
         return _decoders(operation)[1](reply.result)
 
     async def close(self) -> None:
@@ -136,9 +147,9 @@ class WriterProcess:
         self.ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603  # our own module, with our own arguments
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(self.path)],
+                [sys.executable, "-m", __name__, str(theirs.fileno()), str(self.path), self.ids],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), self.lock],
+                pass_fds=[theirs.fileno(), *self.lock.handles],
             )
 
     async def _connected(self) -> _WriterConnection:
@@ -210,37 +221,41 @@ class _WriterConnection(asyncio.Protocol):
 _decode_reply = msgspec.msgpack.Decoder(WriterReply).decode
 
 
-def main(descriptor: int, path: Path) -> None:
+def main(descriptor: int, path: Path, ids: JournalIds) -> None:
     """Run the process: answer requests until the host closes its end of the socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the host decides when to end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as requests:
-        writer = _open(path)
+        files = JournalFiles(path, ids)
+        writer = _open(path, files)
         with suppress(ConnectionError):  # the host was killed
-            writer = _serve(connection, requests, path, writer)
+            writer = _serve(connection, requests, path, files, writer)
         if isinstance(writer, SQLiteWriter):
             writer.close()
 
 
 def _serve(
-    connection: socket.socket, requests: BinaryIO, path: Path, writer: SQLiteWriter | WriterReply
+    connection: socket.socket, requests: BinaryIO, path: Path, files: JournalFiles, writer: SQLiteWriter | WriterReply
 ) -> SQLiteWriter | WriterReply:
     decode_request = msgspec.msgpack.Decoder(WriterRequest).decode
     while len(size := requests.read(4)) == 4:
         request = decode_request(requests.read(int.from_bytes(size, "big")))
         if isinstance(writer, WriterReply):
-            writer = _open(path)
+            writer = _open(path, files)
         reply = encode(writer if isinstance(writer, WriterReply) else _reply(writer, request))
         connection.sendall(len(reply).to_bytes(4, "big") + reply)
     return writer
 
 
-def _open(path: Path) -> SQLiteWriter | WriterReply:
+def _open(path: Path, files: JournalFiles) -> SQLiteWriter | WriterReply:
     """Open the writer, or return the reply to every request while it cannot be opened."""
     try:
-        return SQLiteWriter(path)
+        files.check()
+        return SQLiteWriter(path, files)
+    except StoreMisplaced as error:
+        return WriterReply(failure=str(error), error=type(error).__name__)
     except sqlite3.Error as error:
         return WriterReply(failure=reason(path, error))
 
@@ -252,9 +267,9 @@ def _reply(writer: SQLiteWriter, request: WriterRequest) -> WriterReply:
             writer.commit(*args) if request.operation == COMMIT else writer.do(OPERATIONS[request.operation], *args)
         )
     except StoreUnavailable as error:
-        return WriterReply(failure=str(error))
+        return WriterReply(failure=str(error), error=type(error).__name__)
     return WriterReply(Raw(encode(result)))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), msgspec.msgpack.decode(base64.b64decode(sys.argv[3]), type=JournalIds))

@@ -5,6 +5,7 @@ In a thread, each statement hands the interpreter lock over, and then the writer
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,11 +13,22 @@ from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from roost.engine.store_types import Append, PushConfig, Reservation, Scope, StoreUnavailable, TaskHead
+from roost.engine.store_types import (
+    Append,
+    OutcomeUnknown,
+    PushConfig,
+    Reservation,
+    Scope,
+    StoreMisplaced,
+    StoreUnavailable,
+    TaskHead,
+)
 from roost.identity.ports import now_ms
+from roost.stores.sqlite_files import JournalFiles
 from roost.stores.sqlite_schema import APPENDS, CODE_OF, PUSHING, RESERVING, View, place_of
 
 P = ParamSpec("P")
@@ -26,6 +38,8 @@ Row = tuple[Any, ...]
 MOST_ROWS = 128
 """Rows of one statement. Smaller groups are padded to a power of two, so that few statements are prepared."""
 KNOWN_SCOPES = 10_000
+OPEN_BYTES = 128 * 1024
+"""The room that SQLite may need beside a journal to open it: its index and the beginning of its log."""
 
 NO_HEAD: Row = (None,) * 6
 NO_TASK: Row = (None,) * 3
@@ -45,13 +59,19 @@ encode_segment = msgspec.msgpack.Encoder().encode
 class SQLiteWriter:
     """The connection that writes. It is not thread-safe: a WriterThread or a WriterProcess calls it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: JournalFiles | None = None) -> None:
+        """Open the file. With `files`, nothing is written or acknowledged unless they are in their places."""
         self.path = path
+        self.files = files
         self.connection = connect_writer(path)
+        self.failed = False
+        """True if the connection is to be replaced before it is used again."""
         self.scopes: dict[Scope, int] = {}
 
     def close(self) -> None:
         self.connection.close()
+        if self.files is not None:
+            self.files.close()
 
     def do(self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the query in a transaction; raise StoreUnavailable if SQLite refuses."""
@@ -65,14 +85,24 @@ class SQLiteWriter:
         return self._guarded(partial(self._commit, group, reserve_ids))
 
     def _guarded(self, work: Callable[[], T]) -> T:
+        if self.files is not None:
+            self.files.check()
+        if self.failed:
+            self._reopen()
         try:
-            return work()
+            result = work()
         except sqlite3.Error as error:
             self._reopen()
             raise StoreUnavailable(reason(self.path, error)) from error
         except BaseException:
             self._reopen()
             raise
+        if self.files is not None:
+            try:
+                self.files.check()
+            except StoreMisplaced as error:  # it was committed, perhaps into a file that nobody will find again
+                raise OutcomeUnknown(str(error)) from None
+        return result
 
     def _in_transaction(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
@@ -89,11 +119,19 @@ class SQLiteWriter:
         take the frames of the failed commit for committed ones.
         """
         self.scopes.clear()
+        self.failed = True
         failed = self.connection
         with suppress(sqlite3.Error):
             failed.execute("ROLLBACK")
-        with suppress(sqlite3.Error):  # if it fails, so does the next transaction, with the reason
-            self.connection = connect_writer(self.path)
+        with suppress(sqlite3.Error, StoreMisplaced):  # if it fails, so does the next transaction, with the reason
+            opened = connect_writer(self.path)
+            try:
+                if self.files is not None:
+                    self.files.check()
+            except StoreMisplaced:
+                opened.close()
+                raise
+            self.connection, self.failed = opened, False
             failed.close()
 
     def _commit(self, group: Sequence[Append], reserve_ids: Sequence[int | None]) -> list[int]:
@@ -178,7 +216,11 @@ class SQLiteWriter:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=256)
+    """Open a file that exists: SQLite must not make a new journal in place of one that was deleted."""
+    url = f"file:{quote(str(path))}?mode=rw"
+    connection = sqlite3.connect(
+        url, uri=True, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=256
+    )
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "wal_autocheckpoint = 4000", "cache_size = -32000"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
@@ -204,8 +246,19 @@ _ADVICE = {
 
 def reason(path: Path, error: sqlite3.Error) -> str:
     """Describe an error, with advice where there is some."""
-    advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_IOERR and _is_full(path):  # without room SQLite cannot open the file, and says just that
+        code = sqlite3.SQLITE_FULL
+    advice = _ADVICE.get(code)
     return f"{path}: {error}" + (f" ({advice})" if advice else "")
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        space = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return space.f_bavail * space.f_frsize < OPEN_BYTES
 
 
 def _view(group: Sequence[Append], reserve_ids: Sequence[int | None]) -> View:
