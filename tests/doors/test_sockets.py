@@ -23,6 +23,7 @@ from roost.doors.door import AGENT, CALLER, Door, Route
 from roost.doors.errors import problem
 from roost.doors.http import Connection, Request, Response, WebSocket
 from roost.host import Host
+from roost.identity.tokens import TokenRequest, make_token
 from roost.protocol.errors import A2AError, RouteNotFound
 from roost.server.server import Server
 from roost.server.sockets import Listeners
@@ -197,6 +198,20 @@ async def test_a_socket_ends_with_the_credential_that_opened_it() -> None:
                 with pytest.raises(ConnectionClosed):
                     await connection.recv()
             assert connection.close_code == POLICY_VIOLATION
+
+
+async def test_a_socket_of_an_open_host_ends_when_a_credential_is_needed() -> None:
+    async with running() as server:
+        assert server.host.identity is not None
+        identity = server.host.identity
+        async with server.open() as connection:
+            assert await said(connection, "me") == "local: 'me'"
+            assert await identity.token_cache.store.add_token(make_token(TokenRequest("first", ["agent:*"])).token)
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(ConnectionClosed):
+                    await connection.recv()
+            assert connection.close_code == POLICY_VIOLATION
+            assert "needs a credential" in str(connection.close_reason)
 
 
 async def test_a_socket_ends_when_the_host_stops() -> None:
