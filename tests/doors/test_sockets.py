@@ -9,7 +9,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from roost.doors.door import AGENT, CALLER, Door, Route
 from roost.doors.errors import problem
 from roost.doors.http import Connection, Request, Response, WebSocket
 from roost.host import Host
+from roost.identity.tokens import TokenRequest, make_token
 from roost.protocol.errors import A2AError, RouteNotFound
 from roost.server.server import Server
 from roost.server.sockets import Listeners
@@ -199,6 +200,20 @@ async def test_a_socket_ends_with_the_credential_that_opened_it() -> None:
             assert connection.close_code == POLICY_VIOLATION
 
 
+async def test_a_socket_of_an_open_host_ends_when_a_credential_is_needed() -> None:
+    async with running() as server:
+        assert server.host.identity is not None
+        identity = server.host.identity
+        async with server.open() as connection:
+            assert await said(connection, "me") == "local: 'me'"
+            assert await identity.token_cache.store.add_token(make_token(TokenRequest("first", ["agent:*"])).token)
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(ConnectionClosed):
+                    await connection.recv()
+            assert connection.close_code == POLICY_VIOLATION
+            assert "needs a credential" in str(connection.close_reason)
+
+
 async def test_a_socket_ends_when_the_host_stops() -> None:
     async with running() as server:
         connection = await server.open()
@@ -223,3 +238,42 @@ async def test_a_handshake_by_another_method_than_get_is_served_as_a_plain_reque
         answer = await asyncio.wait_for(reader.readline(), PATIENCE_S)
         assert answer.split()[1] == b"405"
         writer.close()
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_a_client_that_sends_on_after_a_denied_handshake_can_read_why_and_is_left(token: str) -> None:
+    async with running(token=SECRET) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        credential = f"Authorization: Bearer {token}\r\n" if token else ""
+        writer.write(
+            f"GET /agents/desk/echo HTTP/1.1\r\nHost: localhost\r\n{credential}Connection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        writer.write(bytes(3_000_000))
+        async with asyncio.timeout(PATIENCE_S):
+            await writer.drain()
+            said = await reader.read()
+            assert said.startswith(b"HTTP/1.1 401 ")
+            assert b"\r\nConnection: close\r\n" in said
+            with suppress(ConnectionError):
+                while True:
+                    writer.write(b"more")
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        writer.transport.abort()
+
+
+async def test_a_handshake_with_a_body_is_refused() -> None:
+    async with running(token=SECRET) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(
+            b"GET /agents/desk/echo HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+            b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nContent-Length: 7000000\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        writer.write(bytes(3_000_000))
+        async with asyncio.timeout(PATIENCE_S):
+            await writer.drain()
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.transport.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from tests.access.people import AGENTS as PEOPLE_AGENTS
 from tests.access.people import OPERATOR, People, Person, refusal
 from tests.doors.serving import AGENTS
+from tests.doors.wire import sending
 from tests.mcp_door.clients import Progress, connected, data, each_version, never, task_of, text
 from tests.mcp_door.raw import HEADERS, Session, asking, modern, opening
 from tests.processes import Server, running
@@ -275,3 +277,24 @@ async def test_tenants(mode: str) -> None:
             assert f" {tenant} " in answer.json()["result"]["content"][0]["text"]
         elsewhere = httpx.post(f"{server.url}/mcp", json=body, headers={**headers, "X-Tenant-Id": "initech"})
         assert elsewhere.json()["result"]["isError"]
+
+
+def test_another_task_and_a_missing_one_have_one_answer_whatever_the_tenant(host: Server, people: People) -> None:
+    owner = people.new(tenants=["acme"])
+    theirs = owner.rest.ok("SendMessage", sending("?"), "desk")["task"]["id"]
+    other = secret(people.new(tenants=["globex", "initech"]))
+
+    def answers(task_id: str) -> list[str]:
+        found = []
+        for tool in ("get_task", "cancel_task"):
+            body, headers = modern("tools/call", {"name": tool, "arguments": {"taskId": task_id}}, tool)
+            for tenant in ({}, {"X-Tenant-Id": "globex"}, {"X-Tenant-Id": "acme"}, {"X-Tenant-Id": "-"}):
+                given = {**headers, **tenant, "Authorization": f"Bearer {other}"}
+                answer = httpx.post(f"{host.url}/mcp", json=body, headers=given)
+                found.append(json.dumps(answer.json()).replace(task_id, "TASK"))
+        return found
+
+    missing = answers(theirs[:-4] + "0000")
+    assert answers(theirs) == missing
+    assert ["FORBIDDEN" in answer for answer in missing[:4]] == [False, False, True, False]
+    assert owner.rest.get(theirs, "desk")["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"

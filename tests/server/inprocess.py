@@ -34,7 +34,7 @@ GENEROUS = ConnectionLimits(
 
 
 class App:
-    """Answers with what it was asked, once `gate` is open."""
+    """Answers with what it was asked, once `gate` is open; at paths that begin with /early before it reads the body."""
 
     def __init__(self) -> None:
         self.scopes: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ class App:
             return
         self.scopes.append(scope)
         await self.gate.wait()
-        size, more = 0, True
+        size, more = 0, not scope["path"].startswith("/early")
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -62,7 +62,7 @@ class App:
             size, more = size + len(message["body"]), message["more_body"]
             self.read = size
         body = json.dumps({"path": scope["path"], "bytes": size}).encode()
-        if scope["path"] == "/large":
+        if scope["path"].endswith("/large"):
             body = bytes(LARGE)
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

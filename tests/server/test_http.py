@@ -6,14 +6,14 @@ import asyncio
 import os
 import pwd
 import socket
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 
 import pytest
 import uvloop
 
 from roost.doors.counters import REFUSED
 from roost.identity.peers import Peer
-from roost.server.http import Corked
+from roost.server.http import SINGLE, Corked
 from roost.server.sockets import Listeners
 from tests.processes import FLEET, running
 from tests.server.inprocess import LARGE, connected, serving, until_cut
@@ -78,14 +78,15 @@ def request(path="/", *lines, body=b""):
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
 
-def check_error(answer, status, grpc, reason):
+def check_error(answer, status, grpc, reason, field=None):
     assert answer.status == status
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["connection"] == "close"
     error = answer.json["error"]
     assert (error["code"], error["status"]) == (status, grpc)
     assert error["message"]
-    (info,) = error["details"]
+    info, *fields = error["details"]
+    assert [found["fieldViolations"][0]["field"] for found in fields] == ([] if field is None else [field])
     assert (info["reason"], info["domain"]) == (reason, "roost")
 
 
@@ -370,6 +371,177 @@ async def test_a_body_that_breaks_before_its_client_was_told_to_go_on_leaves_no_
         await asyncio.wait_for(server.app.gone.wait(), PATIENCE_S)
     assert refused() == {"malformed": 1}
     assert not [record for record in caplog.records if record.exc_info]
+
+
+# Answers before the end of the request
+
+FAR = "Content-Length: 7000000"
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+async def until_gone(server, client):
+    """Go on sending, as the client's slow body does, until its connection is no more."""
+    server.pass_time()
+    with suppress(ConnectionError):
+        while True:
+            client.write(b"1")
+            await client.writer.drain()
+            await asyncio.sleep(0)
+    assert not server.watch.leaving
+    assert not server.watch.connections
+
+
+@pytest.mark.parametrize("length", [FAR, CHUNKED])
+async def test_slow_bodies_that_nobody_reads_cost_their_connections(length):
+    async with serving() as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(50)]
+        for client in clients:
+            client.write(request("/early", length, body=b"1\r\nx\r\n"))
+            answer = await client.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert len(server.watch.leaving) == 50
+        for client in clients:
+            await until_gone(server, client)
+
+
+async def test_a_client_that_sends_all_of_a_large_body_can_read_the_answer():
+    async with serving() as server, connected(server) as client:
+        client.write(request("/early", FAR, body=b"x" * 7_000_000))
+        await client.writer.drain()
+        answer = await client.answer()
+        assert (answer.json["path"], answer.headers["connection"]) == ("/early", "close")
+        assert await client.closed()
+
+
+async def test_a_connection_survives_a_small_body_that_comes_after_its_answer():
+    async with serving() as server, connected(server) as client:
+        for path in ("/early/1", "/early/2"):
+            client.write(request(path, "Content-Length: 4", body=b"so"))
+            answer = await client.answer()
+            assert "connection" not in answer.headers
+            client.write(b"me")
+        assert (await client.get("/next")).json["path"] == "/next"
+        assert not server.watch.leaving
+        await until_cut(server)
+        assert (await client.get("/last")).json["path"] == "/last"
+
+
+async def test_a_small_body_that_does_not_come_after_its_answer_costs_the_connection():
+    async with serving() as server, connected(server) as client:
+        client.write(request("/early", "Content-Length: 4", body=b"so"))
+        assert (await client.answer()).status == 200
+        server.pass_time()
+        assert await client.closed()
+        await until(lambda: not server.watch.leaving)
+
+
+@pytest.mark.parametrize("length", [FAR, CHUNKED])
+async def test_a_large_body_that_has_arrived_costs_nothing(length):
+    body = b"x" * 7_000_000 if length == FAR else b"3\r\nabc\r\n0\r\n\r\n"
+    async with serving() as server, connected(server) as client:
+        client.write(request("/read", length, body=body))
+        answer = await client.answer()
+        assert answer.json["bytes"] == (len(body) if length == FAR else 3)
+        assert "connection" not in answer.headers
+        assert (await client.get("/next")).json["path"] == "/next"
+
+
+async def test_who_asks_before_sending_a_body_gets_the_answer_and_is_not_told_to_go_on():
+    async with serving() as server, connected(server) as client:
+        client.write(request("/early", "Content-Length: 4", "Expect: 100-continue"))
+        answer = await client.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await client.closed()
+
+
+async def test_the_body_of_a_request_that_ends_its_connection_is_dropped_too():
+    async with serving() as server, connected(server) as client:
+        client.write(request("/early", FAR, "Connection: close"))
+        assert (await client.answer()).status == 200
+        await until_gone(server, client)
+
+
+async def test_an_answer_that_is_read_slowly_comes_whole_although_the_body_did_not():
+    async with serving() as server, connected(server) as client:
+        client.write(request("/early/large", FAR))
+        read = 0
+        while piece := await client.reader.read(1024 * 1024):
+            read += len(piece)
+            server.pass_time(PATIENCE_S / 10)
+        assert read > LARGE
+
+
+async def test_a_server_that_stops_waits_for_no_slow_body():
+    async with serving() as server, connected(server) as early, connected(server) as later:
+        early.write(request("/early", FAR))
+        assert (await early.answer()).status == 200
+        server.app.gate.clear()
+        later.write(request("/early", FAR))
+        await until(lambda: len(server.app.scopes) == 2)
+        server.should_exit = True
+        await until(lambda: server.watch.closed)
+        server.app.gate.set()
+        assert (await later.answer()).status == 200
+        assert await later.closed()
+        assert await early.closed()
+
+
+# Heads that others could read differently
+
+
+@pytest.mark.parametrize("upgrade", [(), ("Connection: Upgrade", "Upgrade: websocket")])
+@pytest.mark.parametrize("name", sorted(SINGLE - {b"host", b"content-length"}))
+async def test_a_header_that_can_have_one_value_is_refused_twice(name, upgrade, refused):
+    twice = (f"{name.decode()}: a", "X: y", f"{name.decode().upper()}: a")
+    async with serving() as server, connected(server) as client:
+        client.write(request("/", *twice, *upgrade).replace(b"POST", b"GET"))
+        answer = await client.answer()
+        check_error(answer, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", name.decode())
+        assert name.decode() in answer.json["error"]["message"]
+        assert await client.closed()
+        assert server.app.scopes == []
+        assert refused() == {"malformed": 1}
+
+
+@pytest.mark.parametrize("second", ["localhost", "example.com"])
+async def test_two_hosts_are_refused(second):
+    async with serving() as server, connected(server) as client:
+        client.write(request("/", f"Host: {second}", "Content-Length: 0"))
+        check_error(await client.answer(), 400, "INVALID_ARGUMENT", "INVALID_REQUEST", "host")
+
+
+async def test_a_header_that_is_a_list_may_be_there_twice():
+    lists = ("Accept", "A2A-Extensions", "X-Forwarded-For", "Forwarded", "Cookie", "Via")
+    async with serving() as server, connected(server) as client:
+        client.write(request("/", "Content-Length: 0", *(f"{name}: a" for name in lists * 2)))
+        assert (await client.answer()).status == 200
+        (scope,) = server.app.scopes
+        assert [name for name, _ in scope["headers"]].count(b"via") == 2
+
+
+async def test_a_request_of_http_1_1_names_its_host_and_one_of_http_1_0_need_not(refused):
+    async with serving() as server:
+        async with connected(server) as client:
+            client.write(b"GET / HTTP/1.1\r\n\r\n")
+            answer = await client.answer()
+            check_error(answer, 400, "INVALID_ARGUMENT", "INVALID_REQUEST")
+            assert "Host" in answer.json["error"]["message"]
+            assert await client.closed()
+        async with connected(server) as client:
+            client.write(b"GET /old HTTP/1.0\r\n\r\n")
+            assert (await client.answer()).json["path"] == "/old"
+            assert await client.closed()
+        assert refused() == {"malformed": 1}
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9"])
+async def test_a_version_of_http_that_is_not_spoken_is_answered_505(version):
+    async with serving() as server, connected(server) as client:
+        client.write(f"GET / HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
+        answer = await client.answer()
+        check_error(answer, 505, "UNIMPLEMENTED", "HTTP_VERSION_NOT_SUPPORTED")
+        assert await client.closed()
+        assert server.app.scopes == []
 
 
 # Who does not read

@@ -201,7 +201,7 @@ async def test_tls_1_1_is_refused(files, ca):
 async def test_requests_one_behind_the_other_and_bodies_come_through_tls(files, ca):
     async with serving(tls=files.tls()) as server, connected(server, trusting(ca)) as client:
         body = b"x" * 1_000_000
-        head = b"POST /%d HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         for number in range(3):
             client.write(head % (number, len(body)) + body)
         answers = [(await client.answer()).json for _ in range(3)]

@@ -11,7 +11,7 @@ import typer
 
 from roost.cli.errors import CommandFailed
 from roost.cli.options import Json
-from roost.cli.output import note, one_line, plain, table
+from roost.cli.output import escaped, note, one_line, plain, references, table
 
 if TYPE_CHECKING:
     from roost.conform.hints import Hints
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CANNOT_JUDGE = 2
 """Exit code for wrong usage and for a host that cannot be judged."""
+PRINTED = {"markdown": plain, "junit": references, "json": escaped, "html": references}
+"""What makes a report safe to print, by the name of its format."""
 LEVEL_NAMES = ("must", "should", "beyond")
 
 Where = Annotated[
@@ -178,7 +180,7 @@ def conform(
     report = _judged(options, quiet=as_json or (bool(formats) and not report_out))
     _write(report, formats, files)
     if as_json:
-        print(json_report(report), end="")
+        print(escaped(json_report(report)), end="")
     raise typer.Exit(report.code)
 
 
@@ -321,7 +323,7 @@ def _write(report: ConformReport, formats: list[str], files: dict[str, Path]) ->
     for name in formats:
         text = FORMATS[name][1](report)
         if name not in files:
-            print(plain(text) if name == "markdown" else text, end="")
+            print(PRINTED[name](text), end="")
             continue
         try:
             files[name].parent.mkdir(parents=True, exist_ok=True)

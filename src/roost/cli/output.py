@@ -16,15 +16,48 @@ from roost.protocol.types import Part, TaskState
 if TYPE_CHECKING:
     from roost.cli.client import ReceivedEvent
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HIDDEN = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls; tabs and newlines are text
+    r"\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction and width
+    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # layout of hieroglyphs, shorthand and music
+    r"\U000e0001\U000e0020-\U000e007f"  # tags, which can carry a whole invisible text
+)
+"""A character class of everything that a terminal obeys or does not show, but for the marks before Arabic numbers and
+the like, which are of Unicode's category Cf and have a glyph."""
+_EMOJI = r"[\u2190-\u2bff\ufe0f\U0001f000-\U0001faff]"
+_JOINING = r"[\u0600-\u0dff]"
+_JOINED = rf"(?<={_EMOJI})\u200d(?={_EMOJI}|\Z)|(?<={_JOINING})[\u200c\u200d](?={_JOINING}|\Z)"
+"""A joiner where it belongs: inside an emoji, and in scripts such as Persian and Hindi that cannot be written without.
+Elsewhere it hides in a word, as U+FEFF does everywhere: that is a mark of files, and no text needs it."""
+_UNSEEN = re.compile(rf"{_JOINED}|([{_HIDDEN}])")
+_ESCAPED = re.compile(rf"[{_HIDDEN}\u2028\u2029]")  # to many programs the last two end a line
 
 PIPE_WIDTH = 10_000
 """The width of a table for a program, so that nothing is cut or folded."""
 
 
 def plain(text: str) -> str:
-    """Remove control characters, with which an agent could manipulate the user's terminal."""
-    return _CONTROL.sub("", text)
+    """Show what a terminal would obey or hide, such as <U+202E>: an agent could manipulate what the user sees."""
+    return _UNSEEN.sub(lambda found: found[0] if found[1] is None else _named(found[0]), text.replace("\r\n", "\n"))
+
+
+def _named(character: str) -> str:
+    return f"<U+{ord(character):04X}>"
+
+
+def escaped(text: str) -> str:
+    """Escape the same characters as JSON does. The values of a JSON text stay what they are."""
+    return _ESCAPED.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def references(text: str) -> str:
+    """Escape the same characters as XML and HTML do."""
+    return _ESCAPED.sub(lambda found: f"&#x{ord(found[0]):x};", text)
 
 
 def one_line(text: str) -> str:
@@ -39,7 +72,9 @@ def note(text: str) -> None:
 
 
 def json_line(body: bytes) -> None:
-    sys.stdout.buffer.write(body + b"\n")
+    """Print JSON in such a way that a terminal only shows it."""
+    text = body.decode("utf-8", "replace").replace("\r", " ")  # between values, where it is no more than a space
+    sys.stdout.buffer.write(escaped(text).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -70,7 +70,7 @@ def verify(
             print(line)
         for text in report.notes:
             note(text)
-        print(conclusion)
+        print(one_line(conclusion))
     raise typer.Exit(code)
 
 

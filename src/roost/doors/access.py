@@ -71,6 +71,8 @@ class Access:
         """Refused credentials, counted by address."""
         self.streams: dict[Closable, Principal] = {}
         """The open streams and sockets whose credential can end."""
+        self.anonymous: set[Closable] = set()
+        """The open streams and sockets of callers without a credential, which end when the host is closed."""
         self.refusals: Counter[str] = Counter()
         """Refused callers, counted by reason, for the metrics."""
         self.local = LOCAL if not rules.whole_tenant else Principal("roost", "local", owner=WHOLE_TENANT)
@@ -131,18 +133,28 @@ class Access:
     # Streams
 
     def watch(self, stream: Closable, principal: Principal) -> None:
-        """End the stream when the credential that opened it ends."""
-        if principal.token or principal.expires is not None:
+        """End the stream when the credential that opened it ends, or when one is needed that its caller has not."""
+        if not principal.scheme:
+            self.anonymous.add(stream)
+        elif principal.token or principal.expires is not None:
             self.streams[stream] = principal
 
     def unwatch(self, stream: Closable) -> None:
         self.streams.pop(stream, None)
+        self.anonymous.discard(stream)
 
     async def end_streams(self) -> None:
-        """Close the streams whose credential was revoked or has expired. Clients may come back with another one."""
+        """Close the streams whose callers are not let in any more. Clients may come back with another credential."""
         for stream, principal in list(self.streams.items()):
             if not self.token_cache.holds(principal):
                 stream.close()
+        if not self.open:
+            for stream in list(self.anonymous):
+                stream.close()
+
+    def holds(self, principal: Principal) -> bool:
+        """Say whether a caller who was let in still would be."""
+        return self.token_cache.holds(principal) if principal.scheme else self.open
 
     # Credentials
 
@@ -273,6 +285,13 @@ def refuse_in_query(request: Connection) -> None:
                 " may be in logs now",
                 field=name,
             )
+
+
+def ended(principal: Principal, what: str) -> str:
+    """Say why a stream, call or connection has ended whose caller is not let in any more."""
+    if principal.scheme:
+        return f"the credential that opened this {what} has ended"
+    return f"this host needs a credential now, and this {what} was opened without one"
 
 
 def _wanted(schemes: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roost.doors.access import Access, Closable, confined
+from roost.doors.access import Access, Closable, confined, ended
 from roost.doors.guard import asked_extensions, require_version, version_of
 from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import RequestHead, WebSocket
@@ -155,11 +155,11 @@ class Call(NamedTuple):
         context, stream = self.context, await opened
         follower = stream.follower
         if follower is None:
-            yield OpenStream(stream, context.heartbeat)
+            yield OpenStream(stream, context.heartbeat, self.principal)
             return
         context.access.watch(follower, self.principal)
         try:
-            yield OpenStream(stream, context.heartbeat)
+            yield OpenStream(stream, context.heartbeat, self.principal)
         finally:
             context.heartbeat.forget(follower)
             context.access.unwatch(follower)
@@ -168,17 +168,19 @@ class Call(NamedTuple):
     @asynccontextmanager
     async def socket(self, socket: WebSocket) -> AsyncIterator[None]:
         """Hold a WebSocket connection open: it counts as a stream, and ends with the caller's credential."""
-        with self.context.admission.held_open(_WatchedSocket(socket), self.principal, self.agent):
+        watched = _WatchedSocket(socket, ended(self.principal, "connection"))
+        with self.context.admission.held_open(watched, self.principal, self.agent):
             yield
 
 
 class OpenStream:
     """A task's stream that a caller follows. `Call.stream` makes and ends it."""
 
-    __slots__ = ("_heartbeat", "follower", "opening", "position")
+    __slots__ = ("_heartbeat", "follower", "opening", "position", "principal")
 
-    def __init__(self, stream: TaskStream, heartbeat: Heartbeat) -> None:
+    def __init__(self, stream: TaskStream, heartbeat: Heartbeat, principal: Principal) -> None:
         self._heartbeat = heartbeat
+        self.principal = principal
         self.follower = stream.follower
         self.opening: SendResult = stream.opening
         self.position = stream.position
@@ -216,7 +218,7 @@ class OpenStream:
             return None
         position = {"lastEventId": str(follower.position)}
         if not follower.open:
-            return Unauthenticated("the credential that opened this stream has ended", metadata=position)
+            return Unauthenticated(ended(self.principal, "stream"), metadata=position)
         return Unavailable(
             "the host is shutting down; subscribe to the task to continue", metadata=position, retry_after=1
         )
@@ -225,15 +227,14 @@ class OpenStream:
 class _WatchedSocket:
     """Closes a WebSocket connection when its credential ends."""
 
-    def __init__(self, socket: WebSocket) -> None:
+    def __init__(self, socket: WebSocket, why: str) -> None:
         self.socket = socket
+        self.why = why
         self.closing: asyncio.Task[Any] | None = None
 
     def close(self) -> None:
         if self.closing is None:
-            self.closing = asyncio.get_running_loop().create_task(
-                self.socket.close(POLICY_VIOLATION, "the credential that opened this connection has ended")
-            )
+            self.closing = asyncio.get_running_loop().create_task(self.socket.close(POLICY_VIOLATION, self.why))
 
 
 async def _no_events() -> None:

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from roost.doors.access import ended
 from roost.doors.counters import REFUSED
 from roost.doors.grpc_errors import Servicer, abort
 from roost.identity.principal import Principal
-from roost.identity.token_cache import TokenCache
 from roost.protocol.errors import A2AError, InvalidRequest, RoostError, TooManyRequests, Unauthenticated
 
 FREE = "/grpc."
@@ -63,11 +63,12 @@ class GrpcReader:
 class GrpcCalls:
     """The calls of A2A in progress by authenticated callers: at most `most`."""
 
-    def __init__(self, most: int, head_s: float, write_s: float, token_cache: TokenCache) -> None:
+    def __init__(self, most: int, head_s: float, write_s: float, holds: Callable[[Principal], bool]) -> None:
         self.most = most
         self.head_s = head_s
         self.write_s = write_s
-        self.token_cache = token_cache
+        self.holds = holds
+        """Says whether a caller who was let in still would be."""
         self.places: set[asyncio.Task[Any] | None] = set()
         self.readers: set[GrpcReader] = set()
         self.timer: asyncio.TimerHandle | None = None
@@ -104,8 +105,8 @@ class GrpcCalls:
             self.readers.discard(reader)
 
     def _end(self, principal: Principal) -> A2AError:
-        if not self.token_cache.holds(principal):
-            return Unauthenticated("the credential that opened this stream has ended")
+        if not self.holds(principal):
+            return Unauthenticated(ended(principal, "stream"))
         REFUSED["write_time"] += 1
         return TooSlow(f"The client has read nothing of this stream for {self.write_s:g} s")
 
@@ -115,7 +116,7 @@ class GrpcCalls:
     def _look(self) -> None:
         late = time.monotonic() - self.write_s
         for reader in self.readers:
-            if reader.since is not None and (reader.since <= late or not self.token_cache.holds(reader.principal)):
+            if reader.since is not None and (reader.since <= late or not self.holds(reader.principal)):
                 reader.limit.reschedule(0)
         self.timer = None
         if self.readers:

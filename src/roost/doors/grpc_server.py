@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from roost.doors.grpc_calls import FreeMethodLimits, GrpcCalls
 from roost.doors.grpc_errors import CLIENT_GONE
 from roost.doors.grpc_health import HealthService, Ready
-from roost.identity.token_cache import TokenCache
+from roost.identity.principal import Principal
 
 log = logging.getLogger("roost.doors")
 library_log = logging.getLogger("grpc._cython.cygrpc")
@@ -95,13 +96,13 @@ class GrpcServer:
         port: int,
         limits: GrpcLimits,
         certificates: Certificates | None,
-        token_cache: TokenCache,
+        holds: Callable[[Principal], bool],
         *,
         shared: bool,
     ) -> None:
         library_log.addFilter(_is_news)
         self.loop = asyncio.get_running_loop()
-        self.calls = GrpcCalls(limits.max_connections, limits.head_s, limits.write_s, token_cache)
+        self.calls = GrpcCalls(limits.max_connections, limits.head_s, limits.write_s, holds)
         self.server = grpc.aio.server(interceptors=[FreeMethodLimits(limits.head_s)], options=_options(limits, shared))
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:

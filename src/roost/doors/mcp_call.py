@@ -94,7 +94,7 @@ class AgentCall:
             log.exception("cleaning up an abandoned call of %s failed", self.agent)
 
     def check_credential(self) -> None:
-        if not self.context.access.token_cache.holds(self.principal):
+        if not self.context.access.holds(self.principal):
             raise Unauthenticated("the credential of this call is no longer valid")
 
     # The work

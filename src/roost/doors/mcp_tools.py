@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from roost.doors import mcp_results as results
+from roost.doors.access import confined
 from roost.doors.admission import Call, Negotiate, speaks_any
 from roost.doors.context import Context
 from roost.doors.errors import known
@@ -170,9 +171,12 @@ class Tools:
         return results.of_task(call.agent, raw_decoder(Task)(body), read=True)
 
     async def _of_task(self, request: Request, task_id: str) -> Call:
-        """Admit the caller to the agent of a task. For callers who may not use the agent, the task does not exist."""
-        principal = await self.context.access.caller(request)
-        agent = (await self.context.engine.state_of(task_id)).new.scope.agent
+        """Admit the caller to the agent of a task. For callers who may not use the agent, the task does not exist.
+
+        The tenant is checked first: for one task as for another, whether it exists or not.
+        """
+        principal = confined(request, await self.context.access.caller(request))
+        agent = await self.context.engine.agent_of(principal, task_id)
         profile = self.context.agents.profile(agent)
         if not (principal.may_call(agent) if profile is None else self.context.access.may_use(principal, profile)):
             raise TaskNotFound(metadata={"taskId": task_id})

@@ -313,6 +313,10 @@ class Engine:
         self.lives.unhold(live)
         return live.new, live.state
 
+    async def agent_of(self, principal: Principal, task_id: str) -> str:
+        """Return the agent of a task of the caller. Another's task costs the store what a missing one costs."""
+        return (await self.lives.stored(principal, None, task_id)).new.scope.agent
+
     # For operators
 
     async def probe(self) -> None:

@@ -82,10 +82,15 @@ class LiveTasks:
             raise TaskNotFound(metadata={"taskId": task_id})
         return live
 
-    async def stored(self, principal: Principal, agent: str, task_id: str) -> Stored:
-        """Return a task as the store has it. Another's task costs the store what one costs that does not exist."""
+    async def stored(self, principal: Principal, agent: str | None, task_id: str) -> Stored:
+        """Return a task as the store has it, of any agent if none is named.
+
+        Another's task costs the store what one costs that does not exist.
+        """
         stored = await self.store.read_task(task_id, principal.owner)
-        if stored is None or not shows(stored.new, stored.head.hidden, principal, agent):
+        if stored is None:
+            raise TaskNotFound(metadata={"taskId": task_id})
+        if not shows(stored.new, stored.head.hidden, principal, agent or stored.new.scope.agent):
             raise TaskNotFound(metadata={"taskId": task_id})
         return stored
 

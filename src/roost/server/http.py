@@ -25,19 +25,42 @@ from roost.server.refusals import (
     ConnectionRefusal,
     LongHead,
     Malformed,
+    MissingHost,
+    RepeatedHeader,
     SlowBody,
     SlowHead,
     TooManyConnections,
     TooManyHeaders,
+    UnsupportedHTTP,
     answer,
 )
-from roost.server.websocket import PEER, WebSocketProtocol
+from roost.server.websocket import LINGER_S, PEER, WebSocketProtocol
 
 log = logging.getLogger("roost.server")
 
 FLUSH_BYTES = 64 * 1024
-LINGER_S = 1.0
-"""Seconds for which what a refused client still sends is read and dropped, since a reset could cost it the answer."""
+AWAITED_BYTES = 64 * 1024
+"""The longest body whose rest is awaited after an early answer, so that its connection can be used again."""
+CLOSE = (b"connection", b"close")
+SINGLE = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"content-type",
+        b"content-length",
+        b"a2a-version",
+        b"idempotency-key",
+        b"last-event-id",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+        b"x-session-id",
+    }
+)
+"""Headers that are refused if they occur twice: a proxy may have read the other one. Doors refuse two credentials and
+two tenants themselves, in the form of their binding. X-Forwarded-For and other headers that are lists may repeat."""
 NOTHING, HEAD, BODY = range(3)
 UCRED = struct.Struct("iII")
 
@@ -58,8 +81,9 @@ class ConnectionWatch:
     def __init__(self, limits: ConnectionLimits, state: ServerState) -> None:
         self.limits = limits
         self.connections = cast("set[HTTPProtocol | WebSocketProtocol]", state.connections)
-        self.leaving: set[HTTPProtocol] = set()
-        """Refused connections that are given time to read the refusal."""
+        self.leaving: set[HTTPProtocol | WebSocketProtocol] = set()
+        """Connections that have an answer before their request has arrived, and are given time to read it."""
+        self.closed = False
         self.handshakes: set[asyncio.Task[None]] = set()
 
     def sweep(self, now: float) -> None:
@@ -75,7 +99,8 @@ class ConnectionWatch:
                 connection.transport.close()
 
     def close(self) -> None:
-        """Drop the connections that have no request."""
+        """Drop the connections that have no request, and let none linger from now on."""
+        self.closed = True
         for handshake in self.handshakes:
             handshake.cancel()
         for connection in [*self.leaving]:
@@ -107,7 +132,7 @@ class HTTPProtocol(HttpToolsProtocol):
         """The time when the client stopped reading them; None while it reads."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
+        super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self.loop, self)))
         most = self.limits.max_connections
         if len(self.connections) + len(self.watch.leaving) > 2 * most:
             REFUSED["connections"] += 1
@@ -130,7 +155,7 @@ class HTTPProtocol(HttpToolsProtocol):
             self.arrived = self.piece
         else:
             self.arrived += self.piece
-            if self.reading == BODY:
+            if self.reading == BODY and not self.cycle.response_complete:
                 self.since = None
         try:
             self._feed(data)
@@ -169,7 +194,7 @@ class HTTPProtocol(HttpToolsProtocol):
         head = b"\r\n".join([line, *(b"%b: %b" % header for header in self.headers), b"", b""])
         protocol.connection_made(transport.transport)
         transport.transport.set_protocol(protocol)
-        protocol.data_received(head + rest)
+        protocol.begin(head, rest)
 
     def _head_without_upgrade(self) -> bytes:
         line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
@@ -189,6 +214,15 @@ class HTTPProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.headers) > self.limits.max_headers:
             raise TooManyHeaders(self.limits.max_headers)
+        headers = dict(self.headers)
+        if len(headers) != len(self.headers):
+            self._check_repeated()
+        version = self.parser.get_http_version()
+        if version != "1.1":
+            if version != "1.0":
+                raise UnsupportedHTTP(version)
+        elif b"host" not in headers:
+            raise MissingHost
         most = self.limits.max_head_bytes
         if (self.piece > most or self.arrived > most) and self._head_size() > most:
             raise LongHead(most)
@@ -199,6 +233,8 @@ class HTTPProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = [*self.headers]  # the parser appends trailers to its list, and they are not headers
         self.reading, self.since, self.arrived = BODY, None, 0
+        if not self._awaits_rest(headers):
+            self.cycle.default_headers = [*self.cycle.default_headers, CLOSE]  # unless it arrives before the answer
 
     def on_body(self, body: bytes) -> None:
         self.arrived = 0
@@ -208,7 +244,29 @@ class HTTPProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self.reading, self.arrived = NOTHING, 0
+        if self.cycle.response_complete:
+            self._stay()
+        else:
+            self.cycle.default_headers = self.server_state.default_headers
         HttpToolsProtocol.on_message_complete(self)
+
+    def on_response_complete(self) -> None:
+        HttpToolsProtocol.on_response_complete(self)
+        if self.reading == BODY and not self.refused and self.cycle.response_complete:
+            self._await_rest()
+
+    def _check_repeated(self) -> None:
+        seen: set[bytes] = set()
+        for name, _ in self.headers:
+            if name in seen and name in SINGLE:
+                raise RepeatedHeader(name.decode())
+            seen.add(name)
+
+    def _awaits_rest(self, headers: dict[bytes, bytes]) -> bool:
+        """Say whether the connection is worth the rest of a body that nobody reads."""
+        if b"transfer-encoding" in headers or self.expect_100_continue:
+            return False
+        return int(headers.get(b"content-length", 0)) <= AWAITED_BYTES
 
     def _head_size(self) -> int:
         line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1\r\n")
@@ -237,7 +295,12 @@ class HTTPProtocol(HttpToolsProtocol):
         return self.stalled is None or now - self.stalled < self.limits.write_s
 
     def linger(self, now: float) -> None:
-        if self.since is None:
+        if not self._is_read(now):
+            REFUSED["write_time"] += 1
+            self.transport.abort()
+        elif self.unsent:
+            return
+        elif self.since is None:
             self.since = now
         elif now - self.since >= LINGER_S:
             self.transport.abort()
@@ -274,13 +337,39 @@ class HTTPProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.waiting_for_100_continue = False
             self.cycle.message_event.set()
+        self.transport.write(answer(refusal, self.server_state.default_headers))
+        self.leave()
+
+    # Answers before the end of the request
+
+    def is_early(self) -> bool:
+        """Say whether a request has an answer, and not all of its body has arrived."""
+        if self.reading != BODY or self.refused or self.watch.closed or self.transport.is_closing():
+            return False
+        return self.cycle.response_started
+
+    def leave(self) -> None:
+        """Close for writing, and drop what still arrives for a short time: a reset could cost the client the answer."""
+        self.refused = True
+        if self.watch.closed:
+            self.transport.close()
+            return
+        self._await_rest()
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _await_rest(self) -> None:
+        """Let the sweep end the connection soon."""
         self.connections.discard(self)
         self.watch.leaving.add(self)
         self.since = None
-        self._unset_keepalive_if_required()
-        self.transport.write(answer(refusal, self.server_state.default_headers))
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+
+    def _stay(self) -> None:
+        """Keep the connection: the rest of the answered request has arrived in time."""
+        self.watch.leaving.discard(self)
+        self.connections.add(self)
 
 
 def _peer(transport: asyncio.Transport) -> Peer | None:
@@ -333,3 +422,17 @@ class Corked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.transport, name)
+
+
+class LingeringTransport(Corked):
+    """A transport that does not close while its client still sends a request that has its answer."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: HTTPProtocol) -> None:
+        super().__init__(transport, loop)
+        self.connection = connection
+
+    def close(self) -> None:
+        if self.connection.is_early():
+            self.connection.leave()
+        else:
+            super().close()

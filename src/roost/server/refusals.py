@@ -3,7 +3,9 @@
 ConnectionRefusal
 ├── SlowHead, SlowBody              408
 ├── LongHead, TooManyHeaders        431
-├── Malformed                       400
+├── Malformed, MissingHost          400
+├── RepeatedHeader                  400
+├── UnsupportedHTTP                 505
 └── TooManyConnections              503
 """
 
@@ -60,6 +62,30 @@ class Malformed(ConnectionRefusal):
 
     def __init__(self) -> None:
         super().__init__("This is not a valid HTTP/1.1 request")
+
+
+class MissingHost(ConnectionRefusal):
+    kind = "malformed"
+    http, grpc, reason = 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
+
+    def __init__(self) -> None:
+        super().__init__("The request has no Host header, which HTTP/1.1 requires")
+
+
+class RepeatedHeader(ConnectionRefusal):
+    kind = "malformed"
+    http, grpc, reason = 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The header {name} is there more than once; send it once", field=name)
+
+
+class UnsupportedHTTP(ConnectionRefusal):
+    kind = "malformed"
+    http, grpc, reason = 505, "UNIMPLEMENTED", "HTTP_VERSION_NOT_SUPPORTED"
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"HTTP/{version} is not served here; use HTTP/1.1")
 
 
 class TooManyConnections(ConnectionRefusal):

@@ -48,7 +48,7 @@ def open_grpc(settings: Settings, access: Access) -> GrpcServer | None:
         settings.max_body, settings.max_head_bytes, settings.max_connections, settings.head_s, settings.write_s
     )
     try:
-        return GrpcServer(host, port, limits, certificates, access.token_cache, shared=settings.workers > 1)
+        return GrpcServer(host, port, limits, certificates, access.holds, shared=settings.workers > 1)
     except CannotListen as error:
         raise GrpcSetupError(str(error)) from None
 
