@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ import httpx
 from roost.agents.agent import Hostable
 from roost.engine.engine import Engine
 from roost.engine.live import Phase
-from roost.engine.store_types import Adopted, Append, Push, Refusal, StoreUnavailable
+from roost.engine.store_types import Adopted, Append, Push, Refusal, StoreUnavailable, adopted_from
 from roost.host import Host
 from roost.protocol.states import ACTIVE, PAUSED
 from roost.settings import Settings
@@ -63,7 +64,8 @@ class SharedStore(MemoryStore):
             if row.head.state in ACTIVE and not self.alive(row.head.worker) and row.new.scope.agent in agents
         ]
         found.sort(key=lambda row: (row.new.created, row.new.id))
-        adopted = [Adopted(row.new.id, row.head.fence + 1, row.head.worker is None) for row in found[:limit]]
+        tasks = Counter(row.head.worker or "" for row in self.rows.values() if row.head.state in ACTIVE)
+        adopted = [adopted_from(row.new.id, row.head.fence + 1, row.head.worker, tasks) for row in found[:limit]]
         for row in found[:limit]:
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
         return adopted

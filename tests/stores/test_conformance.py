@@ -254,7 +254,7 @@ async def test_a_commit_that_is_repeated_is_a_success_and_changes_nothing(store:
 async def test_a_stale_writer_is_refused_alone_and_the_rest_of_its_group_is_committed(store: Store) -> None:
     await alive(store, "worker-2")
     await commit(store, creation("a"), creation("b", scope=SCOPE._replace(agent="of b")), creation("c"))
-    assert await store.adopt("worker-2", ["of b"], 10) == [("b", 2, False)]
+    assert await store.adopt("worker-2", ["of b"], 10) == [("b", 2, False, WORKER, 3)]
     group = [
         addition("a", entry(2), head=head(WORKING)),
         addition("b", entry(2), head=head(COMPLETED), snapshot=snapshot("b")),
@@ -311,7 +311,7 @@ async def test_of_two_that_raise_the_fence_from_the_same_place_one_is_refused(st
 async def test_an_adoption_makes_its_worker_the_writer_and_outdates_the_one_before(store: Store) -> None:
     await alive(store, "worker-2")
     await commit(store, creation("t"))
-    assert await store.adopt("worker-2", ["agent"], 10) == [Adopted("t", 2, False)]
+    assert await store.adopt("worker-2", ["agent"], 10) == [Adopted("t", 2, False, WORKER, 1)]
     found = await store.read_task("t")
     assert found is not None
     assert found.head == head(worker="worker-2", fence=2)
@@ -338,8 +338,9 @@ async def test_active_tasks_of_these_agents_whose_worker_is_gone_are_adopted_old
         *(creation(str(state), scope=of("a"), worker="gone", state=state) for state in TERMINAL | PAUSED),
     )
     assert await store.adopt("me", [], 100) == []
-    assert await store.adopt("me", ["a", "b"], 2) == [("1", 2, False), ("2", 2, True)]
-    rest = [("3", 2, False), ("4a", 2, False), ("4b", 2, False), ("5", 2, False)]
+    assert await store.adopt("me", ["a", "b"], 2) == [("1", 2, False, "gone", 4), ("2", 2, True, "", 0)]
+    rest = [("3", "gone", 3), ("4a", "gone too", 2), ("4b", "gone too", 2), ("5", "gone", 3)]
+    rest = [(task_id, 2, False, lost, tasks) for task_id, lost, tasks in rest]
     assert await store.adopt("me", ["a", "b"], 100) == rest
     assert await store.adopt("me", ["a", "b"], 100) == []
     found = await store.read_task("5")
@@ -372,7 +373,16 @@ async def test_a_worker_that_lives_keeps_its_tasks_and_one_that_left_does_not(st
     if store.shared:
         assert await store.adopt("me", ["agent"], 10) == []
     await store.leave("neighbour")
-    assert await store.adopt("me", ["agent"], 10) == [("t", 2, True)]
+    assert await store.adopt("me", ["agent"], 10) == [("t", 2, True, "", 0)]
+
+
+async def test_a_worker_that_lost_its_lease_is_known_to_live_on(store: Store) -> None:
+    assert await store.survivors(["a", "b"]) == []
+    await store.survive("b")
+    await store.survive("b")
+    await store.survive("c")
+    assert await store.survivors(["a", "b"]) == ["b"]
+    assert await store.survivors([]) == []
 
 
 async def test_a_lease_is_prolonged_as_often_as_it_likes(store: Store) -> None:

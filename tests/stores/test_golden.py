@@ -76,7 +76,8 @@ async def test_the_task_that_was_interrupted_is_adopted_and_goes_on(recorded: di
     store = SQLiteStore(tmp_path)
     agents = [listing["scope"][2] for listing in recorded["listings"]]
     task_id = recorded["interrupted"]
-    assert await store.adopt("me", agents, 100) == [(task_id, 2, False)]
+    [adopted] = await store.adopt("me", agents, 100)
+    assert adopted[:3] == (task_id, 2, False)
     last = (await store.read_entries(task_id, -1, 100_000, wire=False))[-1]
     more = Entry(last.seq + 1, 0, STATUS, b"{}", last.time, 0, NO_CHAIN)
     over = head(TaskState.FAILED, worker=None, fence=2)

@@ -81,7 +81,10 @@ async def test_everything_survives_a_reopen(tmp_path: Path) -> None:
         append = creation("t", state=TaskState.WORKING, snapshot=snapshot("t", artifacts=b'["a"]'))
         await first.commit([append, creation("other", hidden=True)])
         await first.commit([addition("t", entry(2), entry(2, 1))])
-        assert await first.adopt("worker-2", ["agent"], 10) == [("other", 2, False), ("t", 2, False)]
+        assert await first.adopt("worker-2", ["agent"], 10) == [
+            ("other", 2, False, "worker-1", 2),
+            ("t", 2, False, "worker-1", 2),
+        ]
         kept = await first.read_task("t"), await first.read_entries("t", -1, 10, wire=False)
         await first.close()
         second = SQLiteStore(folder)

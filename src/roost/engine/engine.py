@@ -32,6 +32,7 @@ from roost.engine.probe import StoreProbe
 from roost.engine.push import Pusher
 from roost.engine.push_configs import Webhooks
 from roost.engine.push_delivery import PushSettings
+from roost.engine.quarantine import Quarantine
 from roost.engine.recovery import Recovery
 from roost.engine.remote_tasks import RemoteReader, RemoteTasks
 from roost.engine.repeats import Repeats
@@ -108,7 +109,8 @@ class Engine:
         self.committer = Committer(store, self.stats, self._committed)
         reader = RemoteReader(store)
         self.lives = LiveTasks(store, self.worker, reader, self.extensions, self.stats, self.committer.touch)
-        self.runner = Runner(agents, self.worker, store, self.meter, self.lives, self.recovered)
+        quarantine = Quarantine(store, self.worker)
+        self.runner = Runner(agents, self.worker, store, self.meter, self.lives, quarantine, self.recovered)
         self.pusher = None if push is None else Pusher(store, self.worker, push, self.extensions, self.stats)
         self.webhooks = Webhooks(store, self.lives, self.pusher, self.extensions)
         self.disk = DiskSpace(store, retention.min_free)
@@ -144,6 +146,7 @@ class Engine:
             self.worker,
             self.lives,
             self.runner,
+            quarantine,
             self.pusher,
             self.stats,
             self.draining,

@@ -1,7 +1,8 @@
 """The lease of this process: the right to run the tasks that name it, renewed each second.
 
 It is renewed on the event loop, so that a loop that is stuck loses it. When it cannot be renewed, agents are stopped
-before it ends. Then another process continues their tasks, and this one starts again under another name.
+before it ends. Then another process continues their tasks, and this one starts again under another name. It records
+that the worker with the old name lives on, so that the end of that lease does not count as the death of a host.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Lease:
         self.worker = worker
         self.stats = stats
         self.lapsed = lapsed
+        self.survived: list[str] = []
+        """Names that were lost, which the store does not know yet."""
         self.task: asyncio.Task[None] | None = None
         self.watchdog: asyncio.TimerHandle | None = None
 
@@ -94,6 +97,9 @@ class Lease:
                 log.exception("the lease cannot be renewed")
 
     async def _renew(self) -> None:
+        while self.survived:  # before the new lease begins, so that whoever has it knows that no host died
+            await self.store.survive(self.survived[0])
+            del self.survived[0]
         name, asked = self.worker.name, time.monotonic()
         if await self.store.renew(name, LEASE_S):
             if name == self.worker.name:
@@ -116,5 +122,6 @@ class Lease:
         self.stats.leases_lost += 1
         lost = self.worker.name
         self.worker.name = f"{lost.partition('+')[0]}+{self.stats.leases_lost}"
+        self.survived.append(lost)
         log.error("this host lost its lease (%s): other hosts continue its tasks, and it starts again", why)
         self.lapsed(lost)

@@ -81,6 +81,12 @@ class Leases(Protocol):
     async def leave(self, worker: str) -> None:
         """End the lease, and hand over what the worker still runs."""
 
+    async def survive(self, worker: str) -> None:
+        """Record for 30 days that a worker whose lease ended lives on under another name."""
+
+    async def survivors(self, workers: Sequence[str]) -> list[str]:
+        """Return those of the workers that are recorded to live on."""
+
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         """Take active tasks of these agents that have no living worker, oldest first. Nobody gets a task twice."""
 

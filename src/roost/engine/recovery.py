@@ -8,19 +8,21 @@ import random
 from typing import NamedTuple
 
 from roost.engine.agent_queue import AgentQueue
+from roost.engine.blame import MAX_ATTEMPTS, Case, Loss
 from roost.engine.hosted import Agents
 from roost.engine.ids import now_us
 from roost.engine.leases import Worker
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.ports import Store
 from roost.engine.push import Pusher
+from roost.engine.quarantine import Quarantine
 from roost.engine.resumption import restart_unrecorded, resume
 from roost.engine.run import Run
 from roost.engine.runner import Runner
 from roost.engine.stats import Stats
 from roost.engine.store_types import Adopted, StoreUnavailable
 from roost.protocol import entries as kinds
-from roost.protocol.entries import AttemptRecord
+from roost.protocol.entries import ORDINARY, WAITS, AttemptRecord
 from roost.protocol.errors import Moved, Unavailable
 from roost.protocol.states import ACTIVE
 from roost.protocol.types import Part, TaskState
@@ -34,7 +36,6 @@ STRAYS = 10_000
 STRAYS_EVERY = 5
 """Looks between two searches for strays."""
 LOOK_S = 1.0
-MAX_ATTEMPTS = 3
 BACKOFF_S = (0.0, 1.0, 4.0)
 RETRY_S, RETRY_MAX_S = 0.2, 5.0
 
@@ -56,6 +57,7 @@ class Recovery:
         worker: Worker,
         lives: LiveTasks,
         runner: Runner,
+        quarantine: Quarantine,
         pusher: Pusher | None,
         stats: Stats,
         draining: asyncio.Event,
@@ -66,6 +68,7 @@ class Recovery:
         self.worker = worker
         self.lives = lives
         self.runner = runner
+        self.quarantine = quarantine
         self.pusher = pusher
         self.stats = stats
         self.draining = draining
@@ -130,11 +133,14 @@ class Recovery:
                 self.adopted.setdefault(task.task_id, task)
 
     async def _recover(self) -> None:
+        tasks: dict[str, int] = {}  # of each lost worker, before any of them was adopted
         while not self.draining.is_set() and self.worker.has_lease:
             agents = list(self.agents)
             if agents:
                 found = await self.store.adopt(self.worker.name, agents, ORPHANS)
-                self.adopted.update({task.task_id: task for task in found})
+                for task in found:
+                    most = tasks[task.lost] = max(task.tasks, tasks.get(task.lost, 0))
+                    self.adopted[task.task_id] = task._replace(tasks=most)
             if not self.adopted:
                 return
             gate = asyncio.Semaphore(AT_ONCE)
@@ -147,6 +153,7 @@ class Recovery:
                     queue = self.runner.queue(result.run.live.new.scope.agent)
                     if queue is None:  # its agent was removed in this moment
                         result.run.live.release()
+                        self.quarantine.leave(result.run)
                         self.lives.unhold(result.run.live)
                         continue
                     queue.announce()
@@ -192,20 +199,35 @@ class Recovery:
             if live.state not in ACTIVE:
                 return None  # a cancel was faster
             self.stats.adopted["handed over" if adopted.handed_over else "worker lost"] += 1
-            if attempts >= (MAX_ATTEMPTS if run.hosted.profile.resume else 1):
-                _interrupted(run, attempts)
-                return None
-            if run.hosted.profile.resume:
-                await restart_unrecorded(self.store, run)
-                if not adopted.handed_over:
-                    live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(attempts + 1, self.worker.name))
-                    await live.commit()
-                how = "handed over" if adopted.handed_over else f"its worker was lost, attempt {attempts + 1}"
-                log.info("task %s continues: %s", task_id, how, extra=run.about)
+            if not run.hosted.profile.resume:
+                if attempts:
+                    _interrupted(run)
+                    return None
+                live.hold()
+                return Ready(run, BACKOFF_S[0])
+            case = await self._case(adopted, attempts)
+            await restart_unrecorded(self.store, run)
+            if adopted.lost or case.suspect:
+                manner = WAITS if case.suspect else ORDINARY
+                record = AttemptRecord(len(case.losses), self.worker.name, manner, adopted.lost, adopted.tasks)
+                live.write_record(now_us(), kinds.ATTEMPT, record)
+                await live.commit()
+            if case.suspect:
+                self.quarantine.suspect(run, case)
+            how = "handed over" if adopted.handed_over else f"its worker was lost, attempt {len(case.losses)}"
+            log.info("task %s continues: %s", task_id, how, extra=run.about)
             live.hold()
-            return Ready(run, BACKOFF_S[attempts])
+            return Ready(run, BACKOFF_S[min(max(len(case.losses), 1), MAX_ATTEMPTS) - 1])
         finally:
             self.lives.unhold(live)
+
+    async def _case(self, adopted: Adopted, attempts: list[AttemptRecord]) -> Case:
+        """Return what is known against the task, without the workers that are known to live on."""
+        last = Loss(adopted.lost, adopted.tasks, ORDINARY) if adopted.lost else None
+        case = Case.from_records(attempts, last)
+        if not case.suspect:
+            return case
+        return case.without(await self.store.survivors(case.workers))
 
     def _resubmit(self, queue: AgentQueue, run: Run) -> None:
         live = run.live
@@ -214,15 +236,12 @@ class Recovery:
             self.runner.submit(queue, run)
         else:
             queue.forget(run)
+            self.quarantine.leave(run)
             self.runner.tidy(live.new.scope.agent)
         self.lives.unhold(live)
 
 
-def _interrupted(run: Run, attempts: int) -> None:
-    text = (
-        f"The host died {attempts + 1} times while this task was running; it is not tried again."
-        if run.hosted.profile.resume
-        else "The host was interrupted while this task was running, and this agent cannot be called twice."
-    )
+def _interrupted(run: Run) -> None:
+    text = "The host was interrupted while this task was running, and this agent cannot be called twice."
     log.warning("task %s: %s", run.live.new.id, text, extra=run.about)
     run.live.write_status(now_us(), TaskState.FAILED, run.message([Part(text=text)]))

@@ -10,6 +10,8 @@ from roost.engine.live import LiveTask
 from roost.engine.ports import JournalReader
 from roost.engine.run import Run
 from roost.protocol import entries as kinds
+from roost.protocol.codec import decoder
+from roost.protocol.entries import AttemptRecord
 from roost.protocol.fold import fold, new_task
 from roost.protocol.raw import raw_decoder
 from roost.protocol.types import StreamResponse
@@ -17,19 +19,19 @@ from roost.protocol.types import StreamResponse
 
 class Resumption(NamedTuple):
     run: Run
-    attempts: int
-    """How often the agent was called since the last answer or, for an agent that resumes, the last step."""
+    attempts: list[AttemptRecord]
+    """The attempts since the last answer or, for an agent that resumes, the last step."""
 
 
 async def resume(journal: JournalReader, live: LiveTask, hosted: HostedAgent, *, has_turn: bool) -> Resumption:
     """Make the run that continues where the journal ends, with the recorded messages, answers and steps."""
     records = await journal.read_internal(live.new.id)
-    attempts = 0
+    attempts: list[AttemptRecord] = []
     for entry in records:
         if entry.kind == kinds.ATTEMPT:
-            attempts += 1
+            attempts.append(decoder(AttemptRecord)(entry.data))
         elif entry.kind == kinds.MESSAGE or hosted.profile.resume:
-            attempts = 0
+            attempts.clear()
     return Resumption(Run.resumed(live, hosted, records, has_turn=has_turn), attempts)
 
 

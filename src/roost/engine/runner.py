@@ -8,12 +8,14 @@ import time
 import traceback
 
 from roost.engine.agent_queue import AgentQueue
+from roost.engine.blame import Case
 from roost.engine.hosted import AgentChange, Agents
 from roost.engine.ids import new_id, now_us
 from roost.engine.leases import Worker
 from roost.engine.live import IllegalTransition, LiveTask
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.ports import Leases
+from roost.engine.quarantine import Quarantine
 from roost.engine.run import Run
 from roost.engine.store_types import StoreUnavailable
 from roost.engine.turn import Unwind
@@ -45,6 +47,7 @@ class Runner:
         turns: Leases,
         meter: Meter,
         lives: LiveTasks,
+        quarantine: Quarantine,
         recovered: asyncio.Event,
     ) -> None:
         self.agents = agents
@@ -52,6 +55,7 @@ class Runner:
         self.turns = turns
         self.meter = meter
         self.lives = lives
+        self.quarantine = quarantine
         self.recovered = recovered
         self.queues: dict[str, AgentQueue] = {}
         """The queues of all agents that are served, and of removed ones whose last runs have not ended."""
@@ -219,8 +223,14 @@ class Runner:
         run.start(self._serve(queue, run))
 
     async def _serve(self, queue: AgentQueue, run: Run) -> None:
-        watch = self._watch(run)
+        watch = None
         try:
+            if not self.quarantine.idle:
+                case = await self.quarantine.enter(run)
+                if case is not None:
+                    self._give_up(run, case)
+                    return
+            watch = self._watch(run)
             if not run.hosted.profile.resume:
                 await self._record_attempt(run.live)
             run.begin()
@@ -247,6 +257,11 @@ class Runner:
         """Record that the agent is called, so that it is not called again for the same message after a crash."""
         live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.worker.name))
         await live.commit()
+
+    def _give_up(self, run: Run, case: Case) -> None:
+        text = f"The host died {case.blamed} times while this task was running; it is not tried again."
+        log.warning("task %s: %s", run.live.new.id, text, extra=run.about)
+        self._finish(run, TaskState.FAILED, text)
 
     def _watch(self, run: Run) -> asyncio.Task[None] | None:
         limits = run.hosted.profile.limits
@@ -343,6 +358,7 @@ class Runner:
         if found is not None and found[1] is run:
             del self.runs[run.live.new.id]
         self.waiting.pop(run, None)
+        self.quarantine.leave(run)
         slot = self.slots.pop(run, None)
         if slot is not None:
             slot.leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -110,6 +111,15 @@ class Adopted(NamedTuple):
     fence: int
     handed_over: bool
     """The last worker left the task on purpose, so nothing went wrong."""
+    lost: str = ""
+    """The worker whose lease had ended. It may be alive. Empty if the task was handed over, or if it is not known."""
+    tasks: int = 0
+    """The active tasks that named that worker, this one included."""
+
+
+def adopted_from(task_id: str, fence: int, worker: str | None, tasks: Mapping[str, int]) -> Adopted:
+    """Return a task that was taken from `worker`. `tasks` are the numbers of active tasks by worker."""
+    return Adopted(task_id, fence, True) if worker is None else Adopted(task_id, fence, False, worker, tasks[worker])
 
 
 class Tombstone(NamedTuple):

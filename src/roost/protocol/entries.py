@@ -63,11 +63,28 @@ class StepRecord(Struct, omit_defaults=True):
     failure: StepFailure | None = None
 
 
-class AttemptRecord(Struct):
-    """The record of an ATTEMPT entry: the agent is called again after its worker died."""
+ORDINARY = "ordinary"
+WAITS = "waits"
+FEW = "few"
+ALONE = "alone"
+PAST = "past"
+"""The manners in which a worker runs a task again: like any other; or the task waits for the quarantine, runs there
+with few others or alone, and has passed it."""
+
+
+class AttemptRecord(Struct, omit_defaults=True):
+    """The record of an ATTEMPT entry: the agent is called again after its worker was lost.
+
+    An earlier release wrote only the first two fields, and always meant a death.
+    """
 
     number: int
     worker: str
+    manner: str = ""
+    lost: str = ""
+    """The worker that was lost; empty if this entry only says how the task is run."""
+    tasks: int = 1
+    """The active tasks that the lost worker had."""
 
 
 def link(chain: bytes, seq: int, sub: int, kind: str, data: bytes, time: int, ordinal: int) -> bytes:

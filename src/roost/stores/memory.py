@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 
 from roost.engine.stats import size_of, summed
@@ -31,6 +32,7 @@ from roost.engine.store_types import (
     Tombstone,
     Update,
     UsageDelta,
+    adopted_from,
 )
 from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
@@ -64,6 +66,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         self.tombstones: dict[str, Tombstone] = {}
         self.kept: dict[tuple[Party, str], StoredUsage] = {}
         self.to_cancel: set[str] = set()
+        self.survived: set[str] = set()
         self.served: dict[str, int] = {}
         """When each agent was served last, in milliseconds."""
 
@@ -160,6 +163,12 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
     async def renew(self, worker: str, ttl_s: float) -> bool:
         return True
 
+    async def survive(self, worker: str) -> None:
+        self.survived.add(worker)
+
+    async def survivors(self, workers: Sequence[str]) -> list[str]:
+        return [worker for worker in workers if worker in self.survived]
+
     async def leave(self, worker: str) -> None:
         for row in self.rows.values():
             if row.head.state in ACTIVE and row.head.worker == worker:
@@ -172,7 +181,8 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
             if row.head.state in ACTIVE and row.head.worker != worker and row.new.scope.agent in agents
         ]
         found.sort(key=lambda row: (row.new.created, row.new.id))
-        adopted = [Adopted(row.new.id, row.head.fence + 1, row.head.worker is None) for row in found[:limit]]
+        tasks = Counter(row.head.worker or "" for row in self.rows.values() if row.head.state in ACTIVE)
+        adopted = [adopted_from(row.new.id, row.head.fence + 1, row.head.worker, tasks) for row in found[:limit]]
         for row in found[:limit]:
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
         return adopted

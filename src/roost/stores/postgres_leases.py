@@ -11,6 +11,8 @@ from roost.stores.sqlite_schema import ACTIVE
 
 FORGET_MS = 3_600_000
 """Milliseconds for which an expired lease is kept: a worker whose lease is gone must not begin again."""
+SURVIVORS_MS = 30 * 24 * FORGET_MS
+"""Milliseconds for which it is kept that a worker lived on: attempts that name it are judged by that."""
 FORGET_EVERY = 600
 """The number of renewals after which expired leases are deleted."""
 
@@ -24,6 +26,9 @@ BEGIN = """
 """
 PROLONG = "UPDATE workers SET expires = now_ms() + $2 WHERE id = $1 AND expires > now_ms() RETURNING true"
 FORGET = "DELETE FROM workers WHERE expires < now_ms() - $1"
+SURVIVE = "INSERT INTO survivors (worker, time_ms) VALUES ($1, now_ms()) ON CONFLICT DO NOTHING"
+SURVIVORS = "SELECT worker FROM survivors WHERE worker = ANY ($1::text[])"
+FORGET_SURVIVORS = "DELETE FROM survivors WHERE time_ms < now_ms() - $1"
 
 
 def gone(table: str, column: str, where: str, condition: str = "worker <> $1") -> str:
@@ -62,12 +67,17 @@ ADOPT = f"""
         ORDER BY created, id
         LIMIT $3
         FOR UPDATE SKIP LOCKED
+    ), had AS MATERIALIZED (
+        SELECT l.worker, (SELECT count(*) FROM tasks o WHERE o.place = {ACTIVE} AND coalesce(o.worker, '') = l.worker)
+            AS tasks
+        FROM (SELECT DISTINCT worker FROM left_alone WHERE worker IS NOT NULL) l
     )
     UPDATE tasks t
     SET worker = $1, fence = t.fence + 1
     FROM left_alone
+    LEFT JOIN had ON had.worker = left_alone.worker
     WHERE t.id = left_alone.id
-    RETURNING t.created, t.id, t.fence, left_alone.worker IS NULL
+    RETURNING t.created, t.id, t.fence, left_alone.worker, had.tasks
 """
 ADOPT_TASK = f"""
     UPDATE tasks t
@@ -104,14 +114,25 @@ class PostgresLeases:
         self.renewals += 1
         if self.renewals % FORGET_EVERY == 0:
             await self.lease.rows(FORGET, FORGET_MS)
+            await self.lease.rows(FORGET_SURVIVORS, SURVIVORS_MS)
         return bool(rows)
+
+    async def survive(self, worker: str) -> None:
+        await self.lease.rows(SURVIVE, worker)
+
+    async def survivors(self, workers: Sequence[str]) -> list[str]:
+        return [row[0] for row in await self.pool.rows(SURVIVORS, list(workers))]
 
     async def leave(self, worker: str) -> None:
         await self.lease.rows(LEAVE, worker)
 
     async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
         rows = await self.pool.rows(ADOPT, worker, [to_text(agent) for agent in agents], limit)
-        return [Adopted(from_text(task_id), fence, handed_over) for _, task_id, fence, handed_over in sorted(rows)]
+        rows.sort(key=lambda row: (row[0], row[1]))
+        return [
+            Adopted(from_text(task_id), fence, lost is None, lost or "", tasks or 0)
+            for _, task_id, fence, lost, tasks in rows
+        ]
 
     async def adopt_task(self, worker: str, task_id: str) -> int | None:
         rows = await self.pool.rows(ADOPT_TASK, worker, to_text(task_id))

@@ -233,6 +233,13 @@ SERVED = (
     f"CREATE INDEX tasks_paused ON tasks (agent, id) WHERE {PAUSED}",
 )
 
+SURVIVORS = (
+    """CREATE TABLE survivors (
+        worker text COLLATE "C" PRIMARY KEY, -- its lease ended, but not its process
+        time_ms bigint NOT NULL
+    )""",
+)
+
 
 class Migration(NamedTuple):
     """Statements that bring the schema from one version to the next."""
@@ -247,6 +254,7 @@ MIGRATIONS = (
     Migration((*IDENTITIES, *ACCOUNTS), readable=1),
     Migration(CHECKPOINTS, readable=1),
     Migration(SERVED, readable=1),
+    Migration(SURVIVORS, readable=1),
 )
 VERSION = len(MIGRATIONS)
 

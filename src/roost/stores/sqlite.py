@@ -190,6 +190,8 @@ class SQLiteStore(SQLiteAdminStore):
             raise
         self.ledger = Ledger(self.readers, self.writer, reserved)
         self.to_cancel: set[str] = set()
+        self.survived: set[str] = set()
+        """Names of this process. Leases do not end here, and every worker of an earlier process is dead."""
 
     async def close(self) -> None:
         await super().close()
@@ -211,6 +213,12 @@ class SQLiteStore(SQLiteAdminStore):
 
     async def renew(self, worker: str, ttl_s: float) -> bool:
         return True
+
+    async def survive(self, worker: str) -> None:
+        self.survived.add(worker)
+
+    async def survivors(self, workers: Sequence[str]) -> list[str]:
+        return [worker for worker in workers if worker in self.survived]
 
     async def take_turn(self, task_id: str) -> str | None:
         return None

@@ -20,6 +20,7 @@ from roost.engine.store_types import (
     TaskHead,
     TaskPage,
     Update,
+    adopted_from,
 )
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
@@ -155,15 +156,20 @@ def _filters(query: ListQuery, scope: int) -> tuple[str, list[Any]]:
 
 def adopt(connection: sqlite3.Connection, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
     rows = connection.execute(
-        "SELECT t.id, t.fence + 1, t.worker IS NULL FROM tasks t JOIN scopes ON scopes.id = t.scope"
+        "SELECT t.id, t.fence + 1, t.worker FROM tasks t JOIN scopes ON scopes.id = t.scope"
         f" WHERE place = {ACTIVE} AND t.worker IS NOT ? AND scopes.agent IN ({marks(agents)})"
         " ORDER BY t.created, t.id LIMIT ?",
         (worker, *agents, limit),
     ).fetchall()
+    if not rows:
+        return []
+    tasks = dict(
+        connection.execute(f"SELECT ifnull(worker, ''), count(*) FROM tasks WHERE place = {ACTIVE} GROUP BY worker")
+    )
     connection.executemany(
         "UPDATE tasks SET worker = ?, fence = fence + 1 WHERE id = ?", [(worker, row[0]) for row in rows]
     )
-    return [Adopted(task_id, fence, bool(handed_over)) for task_id, fence, handed_over in rows]
+    return [adopted_from(task_id, fence, lost, tasks) for task_id, fence, lost in rows]
 
 
 def adopt_task(connection: sqlite3.Connection, worker: str, task_id: str) -> int | None:

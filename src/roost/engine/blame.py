@@ -1,0 +1,83 @@
+"""Which deaths of hosts are blamed on a task, and how carefully it is run again: docs/adr/0028-deaths.md."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from roost.protocol.entries import ALONE, FEW, ORDINARY, PAST, WAITS, AttemptRecord
+
+MAX_ATTEMPTS = 3
+SUSPECT_AFTER = 2
+"""Deaths after which a task is run again in quarantine."""
+WINDOW_S = 2.0
+"""Seconds that a run stays in quarantine, unless its host died later than that before."""
+GROWTH = 4
+
+
+class Loss(NamedTuple):
+    """A worker was lost while it had the task."""
+
+    worker: str
+    tasks: int
+    """The active tasks that the worker had, this one included."""
+    manner: str
+    """How the worker ran the task at the end."""
+
+    @property
+    def alone(self) -> bool:
+        """No other task could have killed the host."""
+        return self.manner == ALONE or self.tasks == 1
+
+
+class Case:
+    """What is known against a task: the workers that were lost while it ran, since its last progress."""
+
+    def __init__(self, losses: Iterable[Loss]) -> None:
+        self.losses = [loss for loss in losses if loss.manner != WAITS]
+
+    @classmethod
+    def from_records(cls, records: Iterable[AttemptRecord], last: Loss | None) -> Case:
+        """Read the case from the attempts on record and the loss that is not on record yet, if there is one."""
+        losses: list[Loss] = []
+        manners: dict[str, str] = {}
+        for record in records:
+            if record.lost or not record.manner:
+                losses.append(Loss(record.lost, record.tasks, manners.get(record.lost, ORDINARY)))
+            manners[record.worker] = record.manner
+        if last is not None:
+            losses.append(last._replace(manner=manners.get(last.worker, last.manner)))
+        return cls(losses)
+
+    def without(self, survivors: Collection[str]) -> Case:
+        """Drop the workers that lived on: they had only lost their lease."""
+        return Case(loss for loss in self.losses if loss.worker not in survivors)
+
+    @property
+    def workers(self) -> list[str]:
+        return sorted({loss.worker for loss in self.losses} - {""})
+
+    @property
+    def blamed(self) -> int:
+        """How many deaths are blamed on the task: those in which it ran alone."""
+        return sum(loss.alone for loss in self.losses)
+
+    @property
+    def guilty(self) -> bool:
+        return self.blamed > MAX_ATTEMPTS
+
+    @property
+    def suspect(self) -> bool:
+        """The task is run in quarantine."""
+        return len(self.losses) >= SUSPECT_AFTER
+
+    @property
+    def narrow(self) -> bool:
+        """The task is one of few that may have killed a host, so it is run alone."""
+        return any(loss.manner in (FEW, ALONE) for loss in self.losses)
+
+    @property
+    def window_s(self) -> float:
+        """Grows with every death after the quarantine, so that a task that kills late is found as well."""
+        late = sum(loss.manner == PAST for loss in self.losses)
+        return WINDOW_S * float(GROWTH**late)

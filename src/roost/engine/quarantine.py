@@ -1,0 +1,170 @@
+"""The quarantine: tasks that may have killed hosts begin a few at a time, or alone, until the killer is known.
+
+A run leaves the quarantine when it ends, or when it has run for its window, and then it goes on like any other. While
+one is tried alone, no other run begins on this host for at most WINDOW_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from typing import NamedTuple
+
+from roost.engine.blame import WINDOW_S, Case
+from roost.engine.ids import now_us
+from roost.engine.leases import Worker
+from roost.engine.ports import Leases
+from roost.engine.run import Run
+from roost.engine.store_types import StoreUnavailable
+from roost.protocol import entries as kinds
+from roost.protocol.entries import ALONE, FEW, ORDINARY, PAST, AttemptRecord
+from roost.protocol.states import ACTIVE
+
+log = logging.getLogger("roost.engine")
+
+GROUP = 8
+"""Runs in quarantine at the same time, unless one is tried alone."""
+VERDICT_S = 30.0
+"""Seconds that a host whose lease ended has to come back, before its end is the death that a task fails for."""
+RETRY_S = 1.0
+
+
+class Entrant(NamedTuple):
+    """A run that waits to enter. Those that have to be alone are first, then in the order of arrival."""
+
+    with_others: bool
+    number: int
+    run: Run
+    entered: asyncio.Future[None]
+
+
+class Quarantine:
+    def __init__(self, leases: Leases, worker: Worker) -> None:
+        self.leases = leases
+        self.worker = worker
+        self.cases: dict[Run, tuple[Case, float]] = {}
+        """Suspects that have not begun, and the time of the monotonic clock from which they may be judged."""
+        self.waiting: list[Entrant] = []
+        self.inside: dict[Run, Case] = {}
+        self.closed: asyncio.Future[None] | None = None
+        """Done when other runs may begin again; None unless a run is tried alone."""
+        self.kept_out = 0
+        """Runs that have had to wait for `closed`."""
+        self.resting = False
+        """Runs that were kept out begin now, and nobody is tried alone."""
+        self.numbers = itertools.count()
+
+    @property
+    def idle(self) -> bool:
+        return not self.cases and self.closed is None
+
+    def suspect(self, run: Run, case: Case) -> None:
+        """Let the run begin in quarantine."""
+        wait = VERDICT_S if case.guilty and self.worker.shared else 0.0
+        self.cases[run] = (case, time.monotonic() + wait)
+
+    async def enter(self, run: Run) -> Case | None:
+        """Wait until the run may begin, and put that on record. Return the case of a task that is not run again."""
+        if run not in self.cases:
+            if self.closed is not None:
+                self.kept_out += 1
+                await asyncio.shield(self.closed)
+            return None
+        case = await self._judged(*self.cases[run])
+        if case.guilty:
+            return case
+        if not case.suspect:
+            await self._record(run, case, ORDINARY)
+            return None
+        entrant = Entrant(not case.narrow, next(self.numbers), run, asyncio.get_running_loop().create_future())
+        self.waiting.append(entrant)
+        self.waiting.sort()
+        self.cases[run] = (case, 0.0)
+        self._let_in()
+        await entrant.entered
+        await self._record(run, case, ALONE if case.narrow else FEW)
+        asyncio.get_running_loop().call_later(case.window_s, self._passed, run)
+        return None
+
+    def leave(self, run: Run) -> None:
+        """Forget a run that has ended, or that never begins."""
+        if self.idle and not self.inside:
+            return
+        self.cases.pop(run, None)
+        self.waiting = [entrant for entrant in self.waiting if entrant.run is not run]
+        if self.inside.pop(run, None) is not None:
+            self._open()
+        self._let_in()
+
+    async def _judged(self, case: Case, from_s: float) -> Case:
+        """Return the case without the workers that are known to live on. A verdict waits for those that come back."""
+        while True:
+            try:
+                case = case.without(await self.leases.survivors(case.workers))
+            except StoreUnavailable as error:
+                log.warning("a task waits for its quarantine: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            left = from_s - time.monotonic()
+            if not case.guilty or left <= 0:
+                return case
+            await asyncio.sleep(left)
+
+    async def _record(self, run: Run, case: Case, manner: str) -> None:
+        self._write(run, case, manner)
+        await run.live.commit()
+
+    def _write(self, run: Run, case: Case, manner: str) -> None:
+        record = AttemptRecord(len(case.losses), self.worker.name, manner)
+        run.live.write_record(now_us(), kinds.ATTEMPT, record)
+
+    def _let_in(self) -> None:
+        while self.waiting:
+            entrant = self.waiting[0]
+            if entrant.with_others:
+                if self.closed is not None or len(self.inside) >= GROUP or self._has_one_alone():
+                    return
+            elif self.inside or self.resting:
+                return
+            else:
+                self.closed = asyncio.get_running_loop().create_future()
+                asyncio.get_running_loop().call_later(WINDOW_S, self._open_after, self.closed)
+            del self.waiting[0]
+            self.inside[entrant.run] = self.cases.pop(entrant.run)[0]
+            if not entrant.entered.done():
+                entrant.entered.set_result(None)
+
+    def _has_one_alone(self) -> bool:
+        return any(case.narrow for case in self.inside.values())
+
+    def _passed(self, run: Run) -> None:
+        """The host has outlived the window of the run, which goes on like any other."""
+        case = self.inside.pop(run, None)
+        if case is None:
+            return
+        if not run.closed and run.live.state in ACTIVE:
+            self._write(run, case, PAST)
+        self._open()
+        self._let_in()
+
+    def _open_after(self, closed: asyncio.Future[None]) -> None:
+        if self.closed is closed:
+            self._open()
+            self._let_in()
+
+    def _open(self) -> None:
+        """Let the runs begin that were kept out, and give them a window of their own."""
+        if self.closed is None:
+            return
+        self.closed.set_result(None)
+        self.closed = None
+        if self.kept_out:
+            self.kept_out = 0
+            self.resting = True
+            asyncio.get_running_loop().call_later(WINDOW_S, self._rested)
+
+    def _rested(self) -> None:
+        self.resting = False
+        self._let_in()
