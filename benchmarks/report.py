@@ -30,10 +30,10 @@ is another checkout with its own `.venv`, for example:
     make -C ../before check
     .venv/bin/python -m benchmarks --beside ../before
 
-The cases are `send`, `large` (messages of 1 MB), `stream`, `cards`, `grpc` and `replicas`. The servers of both checkouts
-take turns in the same rounds, and the load generator of this checkout drives both. The ratio of the medians says how many
-times better this checkout is. Next to it stand the lowest and the highest ratio of a single round: if 1 lies between
-them, the difference is *undecided*.
+The cases are `send`, `large` (messages of 1 MB), `stream`, `cards`, `grpc` and `replicas`. The servers of both
+checkouts take turns in the same rounds, and the load generator of this checkout drives both. The ratio of the medians
+says how many times better this checkout is. Next to it stand the lowest and the highest ratio of a single round: if 1
+lies between them, the difference is *undecided*.
 """
 
 PARTIAL = """
