@@ -33,7 +33,8 @@ is another checkout with its own `.venv`, for example:
 The cases are `send`, `large` (messages of 1 MB), `stream`, `cards`, `grpc` and `replicas`. The servers of both
 checkouts take turns in the same rounds, and the load generator of this checkout drives both. The ratio of the medians
 says how many times better this checkout is. Next to it stand the lowest and the highest ratio of a single round: if 1
-lies between them, the difference is *undecided*. """
+lies between them, the difference is *undecided*.
+"""
 
 PARTIAL = """
 **This was a quick or partial run: a smoke test, not a measurement.**

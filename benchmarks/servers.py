@@ -131,7 +131,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of the server and of the processes that it started."""
-        return sum(time.clock_gettime(_cpu_clock(pid)) for pid in self._pids())
+        return sum(time.clock_gettime(cpu_clock(pid)) for pid in self._pids())
 
     def rss_mb(self) -> float:
         found = [re.search(r"VmRSS:\s+(\d+) kB", _proc(pid, "status")) for pid in self._pids()]
@@ -143,7 +143,7 @@ class Server:
         return [pid, *(int(child) for child in _proc(pid, f"task/{pid}/children").split())]
 
 
-def _cpu_clock(pid: int) -> int:
+def cpu_clock(pid: int) -> int:
     """Return what clock_getcpuclockid(3) returns: the clock of a process's CPU time, finer than the ticks of /proc."""
     return ~pid << 3 | 2
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from chaos.report import as_json, markdown
-from chaos.scenario import STORES, Round, run_round
+from chaos.scenario import ATTACK_REQUESTS, ATTACK_S, STORES, Round, run_attack, run_round
 
 KILLS = 60
 SHARE = {"sqlite": 0.2, "postgres": 0.4, "postgres+nats": 0.4}
@@ -26,6 +26,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="roost-chaos-"))
     log(f"seed {seed}, {kills} kills, logs in {folder}")
     rounds: list[Round] = []
+    if options.attack:
+        stores = []
+        rounds.append(asyncio.run(run_attack(ATTACK_REQUESTS, ATTACK_S, seed, folder / "attack", log)))
     for store in stores:
         share = round(kills * SHARE[store] / sum(SHARE[one] for one in stores))
         log(f"{store}: {share} kills")
@@ -38,6 +41,7 @@ def main() -> int:
                     seed,
                     folder / store,
                     lambda text, store=store: log(f"{store}: {text}"),
+                    hostile=options.hostile,
                 )
             )
         )
@@ -63,6 +67,12 @@ def _options() -> argparse.Namespace:
         help="longest time of fault injection on each store; without --kills, as many kills as fit",
     )
     parser.add_argument("--store", choices=[*STORES, "all"], default="all", help="the store of the hosts")
+    parser.add_argument("--no-hostile", dest="hostile", action="store_false", help="without the hostile client")
+    parser.add_argument(
+        "--attack",
+        action="store_true",
+        help=f"instead: {ATTACK_REQUESTS} hostile requests in {ATTACK_S:g} s to two replicas on PostgreSQL",
+    )
     parser.add_argument("--seed", type=int, help="repeat the same faults; random by default")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args()

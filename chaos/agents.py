@@ -12,13 +12,25 @@ from collections.abc import AsyncIterator, Iterator
 
 from roost import Agent
 from roost.agents.task import AgentTask
-from texts import ASK, FRAGILE, STEP_EVERY, STEPS, STREAM, THREAD, parse_job, pieces, step_result  # beside this file
+from texts import (  # beside this file
+    ASK,
+    FRAGILE,
+    SINK,
+    STEP_EVERY,
+    STEPS,
+    STREAM,
+    THREAD,
+    parse_job,
+    pieces,
+    step_result,
+)
 
 stream = Agent(STREAM)
 steps = Agent(STEPS)
 ask = Agent(ASK)
 thread = Agent(THREAD)
 fragile = Agent(FRAGILE, on_crash="fail")
+sink = Agent(SINK, input_modes=["*/*"], output_modes=["*/*"])
 
 LOG = os.open(os.environ.get("CHAOS_STEPS", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
@@ -86,3 +98,9 @@ async def stream_once(task: AgentTask) -> AsyncIterator[str]:
     for piece in pieces(job):
         yield piece
         await asyncio.sleep(job.pause_s)
+
+
+@sink.on_message
+async def swallow(task: AgentTask) -> str:
+    """Accepts everything and says nothing about it."""
+    return "ok"

@@ -72,10 +72,25 @@ def plan(rng: Random, name: str) -> Plan:
     )
 
 
-class Load:
-    """All clients of a round."""
+def patient_plan(rng: Random, name: str) -> Plan:
+    """Plan a client whose task runs for more than a minute, so that it is there whenever its host is attacked."""
+    job = Job(rng.getrandbits(31), rng.randint(250, 350), 250)
+    return Plan(rng.choice([STREAM, THREAD]), job, rng.choice(["stream", "poll"]), None, False, False, "", "")
 
-    def __init__(self, name: str, seed: int, fleet: FleetClient, hooks: str, history: History) -> None:
+
+class Load:
+    """All clients of a round, each with a plan of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        fleet: FleetClient,
+        hooks: str,
+        history: History,
+        planned: Callable[[Random, str], Plan] = plan,
+    ) -> None:
+        self.planned = planned
         self.name = name
         self.seed = seed
         self.fleet = fleet
@@ -95,7 +110,7 @@ class Load:
         while self.running:
             self.started += 1
             rng = Random(f"{self.seed} {self.name} {self.started}")
-            client = Client(self, rng, plan(rng, self.name))
+            client = Client(self, rng, self.planned(rng, self.name))
             for error in await client.run():
                 subject = client.task_id or client.sent.message_id
                 if isinstance(error, DeadlineExceeded):

@@ -35,6 +35,8 @@ class Counts(Struct):
     """Requests that were repeated after a failure."""
     replays: int = 0
     """Responses to a message that was sent again."""
+    hostile: int = 0
+    """Answers to requests that were made to cost others something."""
 
 
 class DeadlineExceeded(Exception):

@@ -32,6 +32,7 @@ ROWS: dict[str, Callable[[Round], Any]] = {
     "streams resumed": lambda one: one.counts.resumes,
     "requests repeated": lambda one: one.counts.retries,
     "messages replayed": lambda one: one.counts.replays,
+    "hostile requests answered": lambda one: one.counts.hostile,
     "webhook calls accepted": lambda one: one.webhooks,
     "tasks failed after 3 attempts": lambda one: one.verdict.given_up,
     "of them never started": lambda one: one.verdict.never_begun,

@@ -6,6 +6,8 @@ from random import Random
 from typing import NamedTuple
 
 STREAM, STEPS, ASK, THREAD, FRAGILE = "stream", "steps", "ask", "thread", "fragile"
+SINK = "sink"
+"""The agent that hostile requests are for. Its tasks are no part of the load."""
 AGENTS = (STREAM, STEPS, ASK, THREAD, FRAGILE)
 STEP_EVERY = 4
 """Pieces between two steps."""

@@ -12,6 +12,11 @@ from benchmarks import checks, report, servers
 from benchmarks.__main__ import CASES, main
 from benchmarks.bench import WrongAnswer
 from benchmarks.beside import Comparison
+from benchmarks.hostile import __main__ as hostile
+from benchmarks.hostile.case import outcome
+from benchmarks.hostile.host import LOAD, PROBES
+from benchmarks.hostile.report import HostileReport
+from benchmarks.hostile.senders import Response
 from benchmarks.report import Report
 from benchmarks.wire import Requests
 
@@ -79,6 +84,38 @@ def test_a_checkout_beside_itself_has_figures_of_both(capsys: pytest.CaptureFixt
     measures = [f"| {measure}" for send in sends for measure in (send, f"{send}, CPU time")]
     assert [row[0] for row in table[2:]] == measures
     assert all(row[5] == "none: 2 of 7 rounds |" for row in table[2:])
+
+
+def test_a_hostile_request_has_an_outcome_and_waits(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    hostile.main(["--only", "REST: an agent of", "--baseline", "0.5", "--json", str(figures)])
+    made = msgspec.json.decode(figures.read_bytes(), type=HostileReport)
+    [found] = made.found
+    assert found.expected, found.outcome
+    assert (found.case, found.door, found.failures) == ("an agent of 30 KB", "REST", 0)
+    assert found.before_mb > 0
+    assert made.baselines[0].waits.keys() == {*PROBES, *(f"load {name}" for name in LOAD)}
+    assert all(waits.answers for waits in made.baselines[0].waits.values())
+
+
+def test_every_hostile_case_has_a_name_of_its_own() -> None:
+    names = [(case.door, case.name) for case in hostile.all_cases()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        ("200", b'{"task":{}}', "accepted"),
+        ("400", b'{"error":{"code":400,"message":"too many parts"}}', "refused 400: too many parts"),
+        ("200", b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}', "refused -32602: no"),
+        ("200", b'event: message\ndata: {"result":{"isError":true,"content":[]}}\n', "refused 400: []"),
+        ("413", b'{"status":413,"detail":"large"}', "refused 413: large"),
+        ("RESOURCE_EXHAUSTED", b"large", "refused RESOURCE_EXHAUSTED: large"),
+    ],
+)
+def test_the_outcome_of_a_hostile_request_is_read_at_every_door(status: str, body: bytes, expected: str) -> None:
+    assert outcome(Response(status, body)) == expected
 
 
 def test_a_server_that_does_other_work_is_not_measured(tmp_path: Path) -> None:

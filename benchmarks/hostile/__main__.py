@@ -26,7 +26,7 @@ from benchmarks.hostile.report import Baseline, HostileReport, markdown
 from benchmarks.report import today
 from benchmarks.servers import ROOT
 
-BASELINE_S = 15.0
+BASELINE_S = 10.0
 PAGE = ROOT / "docs" / "benchmarks-hostile.md"
 
 
@@ -43,13 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             store = ("--store", new_database(stack.enter_context(postgres()).url))
         hosts = Hosts(folder, store)
         stack.callback(hosts.close)
-        report = _run(hosts, cases, options.store, options.attempts)
-        report.machine = machine.facts(folder)
+        report = HostileReport(today(), options.store, machine.facts(folder), [], [])
+        try:
+            _run(hosts, cases, options, report)
+        except KeyboardInterrupt:
+            say("interrupted")
     text = markdown(report)
     print(text)
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    if not options.only and options.store == "sqlite":
+    if len(report.found) == len(all_cases()) and options.store == "sqlite":
         PAGE.write_text(text)
     return 1 if any(found.problems for found in report.found) else 0
 
@@ -58,17 +61,16 @@ def all_cases() -> list[Case]:
     return [*messages.cases(), *reads.cases(), *connections.cases(), *fetched.cases()]
 
 
-def _run(hosts: Hosts, cases: list[Case], store: str, attempts: int) -> HostileReport:
-    report = HostileReport(today(), store, {}, [], [])
+def _run(hosts: Hosts, cases: list[Case], options: argparse.Namespace, report: HostileReport) -> None:
+    """Run the cases and add what they did to the report."""
     for number, case in enumerate(cases, 1):
         if case.host not in hosts.running:
-            report.baselines.append(_baseline(case.host, hosts.stage(case.host)))
-        found = judge(case, hosts.stage(case.host), attempts)
+            report.baselines.append(_baseline(case.host, hosts.stage(case.host), options.baseline))
+        found = judge(case, hosts.stage(case.host), options.attempts)
         report.found.append(found)
         say(f"{number:3} of {len(cases)}  {_line(case, found)}")
         if found.after_mb - found.before_mb > 200 or not hosts.stage(case.host).arena.alive:
             hosts.stop(case.host)  # the next case begins with a host that nothing has happened to
-    return report
 
 
 def _line(case: Case, found: Found) -> str:
@@ -80,10 +82,10 @@ def _line(case: Case, found: Found) -> str:
     )
 
 
-def _baseline(host: str, stage: Stage) -> Baseline:
+def _baseline(host: str, stage: Stage, seconds: float) -> Baseline:
     """Measure the waits without an attack."""
     stage.arena.waits()
-    time.sleep(BASELINE_S)
+    time.sleep(seconds)
     waits = stage.arena.waits()
     name, worst = longest(waits)
     say(f"baseline of the {host} host: {worst.own_ms:.0f} ms ({name}), wall {worst.wall_ms:.0f} ms")
@@ -111,6 +113,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the cases and attack nothing")
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite", help="the store of the host")
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="attacks of a case after which others waited")
+    parser.add_argument("--baseline", type=float, default=BASELINE_S, help="seconds to measure without an attack")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON as well")
     return parser.parse_args(arguments)
 

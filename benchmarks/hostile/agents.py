@@ -42,6 +42,7 @@ async def produce(task: AgentTask) -> AsyncIterator[Any]:
 
 
 @asking.on_message
-async def wait(task: AgentTask) -> str:
-    """Asks, and so has a task that stays open."""
-    return (await task.ask("And now?")).text
+async def wait(task: AgentTask) -> None:
+    """Asks again and again, and so has a task that stays open."""
+    while True:
+        await task.ask("And now?")

@@ -16,7 +16,7 @@ UNREAD = 200
 HOLD_S = 8.0
 TOO_MUCH_MB = 2500.0
 """The growth at which an attack ends early, to spare the machine."""
-HEAD = f"{ACCEPTED}|{INVALID}|{LIMITED}|refused (401|404|414|431)"
+HEAD = f"{ACCEPTED}|{INVALID}|{LIMITED}|refused (401|403|404|414|431)"
 CLOSED_S = 20.0
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from benchmarks.hostile.case import ACCEPTED, INVALID, LIMITED, Case, Stage, outcome
 from benchmarks.hostile.issuer import segment
 from benchmarks.hostile.senders import V1, call
+from benchmarks.hostile.shapes import filled, nested, repeated
 from benchmarks.servers import HERE
 
 UNKNOWN = r"refused 401|refused 503|refused 429"
@@ -29,7 +28,7 @@ def cases() -> Iterator[Case]:
         )
     for receipt in ("endless body", "many headers", "a length of 10 GB"):
         yield Case(f"a webhook that answers with {receipt}", "webhook", partial(_webhook, receipt), "called")
-    for name in ("deep $refs", "8 MB of skills"):
+    for name in CARDS:
         yield Case(f"a card with {name}", "card verify", partial(_card, name), "refused")
 
 
@@ -41,36 +40,21 @@ def _rsa(number: int, size: int = 512) -> dict[str, str]:
     return {"kty": "RSA", "kid": f"k{number}", "n": modulus, "e": "AQAB"}
 
 
-def _many_keys() -> bytes:
-    return json.dumps({"keys": [_rsa(number) for number in range(350)]}).encode()
-
-
-def _huge_keys() -> bytes:
-    return json.dumps({"keys": [_rsa(number, 1024) for number in range(6_000)]}).encode()
-
-
-def _deep() -> bytes:
-    return b'{"keys":[{"kty":"OKP","x":%b1%b}]}' % (b"[" * 100_000, b"]" * 100_000)
-
-
-def _many_names() -> bytes:
-    names = ",".join(f'"n{number}":1' for number in range(20_000))
-    return b'{"keys":[{"kty":"OKP",%b}]}' % names.encode()
-
-
-JWKS = {
-    "350 RSA keys": _many_keys,
-    "8 MB": _huge_keys,
-    "100,000 levels": _deep,
-    "a key with 20,000 names": _many_names,
-    "slow": lambda: b"",
+JWKS: dict[str, Callable[[], bytes]] = {
+    "350 RSA keys": lambda: b",".join(json.dumps(_rsa(number)).encode() for number in range(350)),
+    "8 MB": lambda: b",".join(json.dumps(_rsa(number, 1024)).encode() for number in range(6_000)),
+    "100,000 levels": lambda: b'{"kty":"OKP","x":%b1%b}' % (b"[" * 100_000, b"]" * 100_000),
+    "a key with 20,000 names": lambda: b'{"kty":"OKP",%b}' % filled(lambda n: b'"n%d":1' % n, 240_000),
+    "slow": lambda: b"{}",
 }
+"""Keys that are served after the one that the issuer signs with."""
 
 
 def _jwks(name: str, stage: Stage) -> str:
     """Make the host fetch hostile keys, by a token that names a key which it does not know."""
     issuer = stage.issuer
-    issuer.keys, issuer.slow_s = JWKS[name]() or None, 5.0 if name == "slow" else 0.0
+    own = json.dumps(issuer.own()).encode()
+    issuer.keys, issuer.slow_s = b'{"keys":[%b,%b]}' % (own, JWKS[name]()), 5.0 if name == "slow" else 0.0
     asked, until = issuer.asked, time.monotonic() + 2 * KEYS_S
     found = ""
     try:
@@ -90,8 +74,9 @@ def _bearer(token: str) -> dict[str, str]:
 
 TOKENS = {
     "30 KB of claims": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":[%b1]}' % (b"1," * 10_000)),
-    "claims in 10,000 levels": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":%b}' % (b"[" * 10_000 + b"]" * 10_000)),
-    "a header in 10,000 levels": lambda: (b'{"alg":%b}' % (b"[" * 10_000 + b"]" * 10_000), b"{}"),
+    "5 KB of claims": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":[%b1]}' % (b"1," * 2_500)),
+    "claims in 2,500 levels": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":%b}' % (b"[" * 2_500 + b"]" * 2_500)),
+    "a header in 2,500 levels": lambda: (b'{"alg":%b}' % (b"[" * 2_500 + b"]" * 2_500), b"{}"),
     "30 KB of dots": lambda: (b"", b""),
 }
 
@@ -132,13 +117,11 @@ def _webhook(receipt: str, stage: Stage) -> str:
 
 def _card(name: str, stage: Stage) -> str:
     """Verify a hostile card on the command line, which must refuse it in a short time."""
-    with tempfile.TemporaryDirectory() as folder:
-        card = Path(folder) / "card.json"
-        card.write_bytes(CARDS[name]())
-        begun = time.monotonic()
-        command = [HERE.command, "card", "verify", str(card)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        said = (done.stderr or done.stdout).strip().replace("\n", " ")[:100]
+    stage.issuer.card = CARDS[name]()
+    begun = time.monotonic()
+    command = [HERE.command, "card", "verify", f"{stage.issuer.url}/card.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    said = (done.stderr or done.stdout).strip().replace("\n", " ")[:100].replace(stage.issuer.url, "")
     seconds = time.monotonic() - begun
     if "Traceback" in done.stderr or not done.returncode:
         return f"exit code {done.returncode}: {said}"
@@ -155,4 +138,20 @@ def _skills() -> bytes:
     return f'{{"name":"x","skills":[{",".join([skill] * 150_000)}]}}'.encode()
 
 
-CARDS = {"deep $refs": _refs, "8 MB of skills": _skills}
+def _many_refs() -> bytes:
+    """Return a card within all limits, with parameters of an extension that are full of references."""
+    params = repeated(nested(b'{"$ref":', b'"#/params"', b"}", 80), 1_000_000)
+    card = {
+        "name": "x",
+        "description": "x",
+        "version": "1",
+        "supportedInterfaces": [{"url": "https://x.example", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "capabilities": {"extensions": [{"uri": "u:x", "params": {"refs": ["%(refs)s"]}}]},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [],
+    }
+    return json.dumps(card).encode().replace(b'"%(refs)s"', params)
+
+
+CARDS = {"$refs in 50,000 levels": _refs, "1 MB of $refs in 80 levels": _many_refs, "8 MB of skills": _skills}

@@ -84,16 +84,17 @@ EXTENSIONS: dict[str, Shape] = {
 """More of a message, beside one part."""
 
 
-def message(parts: bytes, more: bytes = b"") -> bytes:
+def message(parts: bytes, more: bytes = b"", agent: str = "sink") -> bytes:
     kind = pb.Message.DESCRIPTOR
     role = varint(_number(kind, "role") << 3) + varint(int(pb.ROLE_USER))
     made = field(kind, "message_id", str(uuid4()).encode()) + role + parts + more
     request = pb.SendMessageRequest.DESCRIPTOR
-    return field(request, "tenant", b"sink") + field(request, "message", made)
+    return field(request, "tenant", agent.encode()) + field(request, "message", made)
 
 
-def with_data(value: bytes) -> bytes:
-    return message(field(pb.Message.DESCRIPTOR, "parts", field(pb.Part.DESCRIPTOR, "data", value)))
+def with_data(value: bytes, agent: str = "sink") -> bytes:
+    part = field(pb.Part.DESCRIPTOR, "data", value)
+    return message(field(pb.Message.DESCRIPTOR, "parts", part), agent=agent)
 
 
 def old_message(parts: bytes) -> bytes:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from benchmarks.hostile.probe import ProbeJob, Waits
+from benchmarks.hostile.senders import V1, call
 from benchmarks.servers import GRPC_READY, HERE, ROOT, Server
 
 AGENTS = ("benchmarks/agents.py", "benchmarks/hostile/agents.py")
@@ -133,6 +134,8 @@ class Arena:
             task_id = self.send_text("bench", "1")
             children = tree(self.pid)[1:]
             for probes in (PROBES, LOAD):
+                if self.token:  # the probe of gRPC has no credential
+                    probes = {name: pause for name, pause in probes.items() if name != "grpc"}
                 job = ProbeJob(
                     self.port, self.grpc_port, self.pid, children[0] if children else 0, probes, task_id, self.token
                 )
@@ -161,10 +164,12 @@ class Arena:
     def send_text(self, agent: str, text: str) -> str:
         """Send a message and return the id of its task."""
         message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
-        status, body = self.server.post(f"/agents/{agent}/message:send", {"message": message})
-        if status != 200:
-            raise RuntimeError(f"{agent} answers {status}: {body[:300]!r}")
-        task_id: str = json.loads(body)["task"]["id"]
+        body = json.dumps({"message": message}).encode()
+        headers = {**V1, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
+        sent = call(self.port, "POST", f"/agents/{agent}/message:send", body, headers)
+        if sent.status != "200":
+            raise RuntimeError(f"{agent} answers {sent.short}")
+        task_id: str = json.loads(sent.body)["task"]["id"]
         return task_id
 
     def _grpc_port(self) -> int:

@@ -19,7 +19,7 @@ PIECE = b"x" * 65536
 
 
 class Issuer:
-    """Serves its own key, and what a case puts into `keys` instead. Webhooks get the response in `receipt`."""
+    """Serves its own key, or the `keys` and the `card` that a case sets. Webhooks get the response in `receipt`."""
 
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
@@ -27,6 +27,7 @@ class Issuer:
         """The answer of /keys; None for the own key."""
         self.slow_s = 0.0
         """The seconds that /keys takes."""
+        self.card = b""
         self.receipt = "ok"
         self.asked = 0
         self.called = 0
@@ -58,10 +59,13 @@ class Issuer:
         self.asked += 1
         if "openid" in handler.path:
             body = json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
+        elif "card" in handler.path:
+            body = self.card
         else:
             time.sleep(self.slow_s)
             body = self.keys or json.dumps({"keys": [self.own()]}).encode()
         handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         with suppress(OSError):

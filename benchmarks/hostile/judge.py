@@ -69,8 +69,6 @@ def judge(case: Case, stage: Stage, attempts: int = ATTEMPTS) -> Found:
     shortest waits counts.
     """
     best: Found | None = None
-    if case.prepare is not None:
-        stage.made(case.prepare)
     for _ in range(attempts):
         found = _once(case, stage)
         if best is None or (found.wait_ms, found.peak_mb) < (best.wait_ms, best.peak_mb):
@@ -83,10 +81,11 @@ def judge(case: Case, stage: Stage, attempts: int = ATTEMPTS) -> Found:
 
 def _once(case: Case, stage: Stage) -> Found:
     arena = stage.arena
+    unprepared = _prepared(case, stage)
     before = arena.memory.restart()
     arena.waits()
     begun = time.monotonic()
-    outcome = case.act(stage)
+    outcome = unprepared or _attacked(case, stage)
     seconds = time.monotonic() - begun
     waits = arena.waits()
     peak = arena.memory.peak
@@ -110,6 +109,23 @@ def _once(case: Case, stage: Stage) -> Found:
         peak_mb=peak,
         after_mb=after,
     )
+
+
+def _prepared(case: Case, stage: Stage) -> str:
+    """Make what the attack needs; return why that was not possible, or ""."""
+    try:
+        if case.prepare is not None:
+            stage.made(case.prepare)
+    except (OSError, RuntimeError) as error:
+        return f"cannot be prepared: {error}"
+    return ""
+
+
+def _attacked(case: Case, stage: Stage) -> str:
+    try:
+        return case.act(stage)
+    except (OSError, RuntimeError) as error:
+        return f"failed: {type(error).__name__} {error}"
 
 
 def longest(waits: Mapping[str, Waits]) -> tuple[str, Waits]:

@@ -5,9 +5,10 @@
 It asks one question after the other on kept-alive connections. A line on stdin is a mark: when every probe has answered
 once more, it writes what it measured since the last mark as a line of JSON.
 
-Machines are shared, so that a wait has three figures: by the clock; without the time in which the kernel ran something
-else although the event loop of the host, or this process, was ready to run (the run delay in /proc/PID/schedstat); and
-the CPU time that the event loop's thread used meanwhile.
+Machines are shared, so that a wait has several figures: by the clock; without the time in which the kernel ran
+something else although the event loop of the host, or this process, was ready to run (the run delay in
+/proc/PID/schedstat); and the CPU time that the thread of the event loop used meanwhile, or all threads of its process
+("busy").
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import struct
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 import uvloop
@@ -44,6 +45,7 @@ from benchmarks.grpc_load import (
     frame,
     header_block,
 )
+from benchmarks.servers import cpu_clock
 from benchmarks.stats import quantile
 from benchmarks.wire import Connection, message_id
 
@@ -75,6 +77,7 @@ class Wait(Struct):
     wall_ms: float
     own_ms: float
     cpu_ms: float
+    busy_ms: float
 
 
 class Waits(Struct):
@@ -95,6 +98,14 @@ class Delays:
 
     def __init__(self, pid: int) -> None:
         self.file = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY) if pid else -1
+        self.clock = cpu_clock(pid)
+
+    def busy(self) -> int:
+        """Return the CPU time of all threads."""
+        try:
+            return time.clock_gettime_ns(self.clock)
+        except OSError:  # the process has ended
+            return 0
 
     def read(self) -> tuple[int, int]:
         if self.file < 0:
@@ -106,16 +117,30 @@ class Delays:
         return int(cpu), int(delay)
 
 
+class Reading(NamedTuple):
+    """The clocks at one moment. All but the first are in nanoseconds."""
+
+    at: float
+    cpu: int
+    """The CPU time of the event loop's thread."""
+    delay: int
+    """The run delay of that thread and of this process."""
+    writer: int
+    """The run delay of the process that writes the journal."""
+    busy: int
+    """The CPU time of the host's process."""
+
+
 class Clock:
     """The clocks that a wait is measured with."""
 
     def __init__(self, job: ProbeJob) -> None:
         self.host, self.writer, self.own = Delays(job.pid), Delays(job.writer), Delays(os.getpid())
 
-    def read(self) -> tuple[float, int, int, int]:
-        """Return the time, the CPU time of the loop, the run delay around the loop, and that of the writer."""
+    def read(self) -> Reading:
         cpu, delay = self.host.read()
-        return time.monotonic(), cpu, delay + self.own.read()[1], self.writer.read()[1]
+        own, writer = self.own.read()[1], self.writer.read()[1]
+        return Reading(time.monotonic(), cpu, delay + own, writer, self.host.busy())
 
 
 class Probe(ABC):
@@ -154,8 +179,8 @@ class Probe(ABC):
             self.turned.set()
             await asyncio.sleep(self.pause_s)
 
-    def count(self, begun: tuple[float, int, int, int], ended: tuple[float, int, int, int], usual: float = 0.0) -> None:
-        wall, cpu, delay, writer = (after - before for before, after in zip(begun, ended, strict=True))
+    def count(self, begun: Reading, ended: Reading, usual: float = 0.0) -> None:
+        wall, cpu, delay, writer, busy = (after - before for before, after in zip(begun, ended, strict=True))
         wall = max(0.0, wall - usual)
         own = max(0.0, wall * 1000 - (delay + writer * self.writes) / 1e6)
         waits = self.waits
@@ -165,7 +190,7 @@ class Probe(ABC):
         if own > waits.own_ms:
             waits.own_ms, waits.cpu_ms = own, cpu / 1e6
         if own > LONG_MS and len(waits.long) < MOST_LONG:
-            waits.long.append(Wait(begun[0], wall * 1000, own, cpu / 1e6))
+            waits.long.append(Wait(begun.at, wall * 1000, own, cpu / 1e6, busy / 1e6))
 
     async def taken(self) -> Waits:
         """Wait until the question that is open now is answered, and return what was measured."""

@@ -112,6 +112,12 @@ class Door(NamedTuple):
         headers = {**self.headers, **({"Authorization": f"Bearer {token}"} if token else {})}
         return call(port, "POST", self.path, body, headers)
 
+    def of(self, agent: str) -> Door:
+        """Return the same door, for another agent than `sink`."""
+        headers = {name: value.replace("sink", agent) for name, value in self.headers.items()}
+        envelope = self.envelope.replace(b'"sink"', f'"{agent}"'.encode())
+        return self._replace(path=self.path.replace("sink", agent), headers=headers, envelope=envelope)
+
     def with_parts(self, parts: bytes) -> bytes:
         envelope = self.envelope
         if self.snake_case:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import string
 import uuid
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,14 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from roost import Agent
 from roost._version import VERSION as RELEASE
+from roost.doors.counters import LoopLag
 from roost.doors.door import AGENT
 from roost.engine.store_types import StoreUnavailable
 from roost.host import Host
 from roost.protocol.operations import BY_NAME
+from roost.server.server import TICK_S
 from roost.settings import Settings
 from roost.stores.memory import MemoryStore
 from tests.doors.wire import VERSION, Door, Rest, metrics, sending, streams
-from tests.processes import Server
+from tests.fuzz.hog import SECONDS
+from tests.processes import Server, running
 from tests.routes import all_routes
 from tests.waiting import eventually
 
@@ -110,6 +114,7 @@ def test_the_metrics_are_prometheus_text(server: Server, http: httpx.Client) -> 
             "roost_runs": "gauge",
             "roost_entries": "counter",
             "roost_commit_failures": "counter",
+            "roost_loop_lag_seconds": "gauge",
             "roost_open_streams": "gauge",
             "roost_commit_seconds": "histogram",
         }.items()
@@ -188,6 +193,23 @@ def test_the_histogram_of_commits_is_one(rest: Rest, server: Server, http: httpx
     assert counts == sorted(counts)
     assert counts[-1] == series["roost_commit_seconds_count", frozenset()] > 0
     assert series["roost_commit_seconds_sum", frozenset()] > 0
+
+
+def test_an_agent_that_blocks_the_event_loop_shows_in_the_metrics() -> None:
+    with running(Path(__file__).parents[1] / "fuzz" / "hog.py") as host, httpx.Client(headers=VERSION) as http:
+        Rest(http, host.url).task("compute", "hello")
+        eventually(lambda: value(http, host.url, "roost_loop_lag_seconds") > SECONDS - 2 * TICK_S)
+
+
+def test_the_longest_delay_is_forgotten_after_two_minutes() -> None:
+    lag = LoopLag()
+    lag.late(1000.0, 0.5)
+    lag.late(1001.0, 0.25)
+    assert lag.longest(1059.0) == 0.5
+    lag.late(1061.0, 0.1)
+    assert lag.longest(1119.0) == 0.5
+    assert lag.longest(1121.0) == 0.1
+    assert lag.longest(1250.0) == 0
 
 
 def test_strangers_cannot_grow_the_metrics(server: Server, http: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: every attack on an open and on a closed host, with other values in each round.
+"""`python -m tests.fuzz`: every attack on an open, a closed and a large host, with other values in each round.
 
 Exit code 1 if there is a finding.
 """
@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from tests.fuzz import doors, sockets
+from tests.fuzz import doors, large, sockets
 from tests.fuzz.attack import Attack, play
 from tests.fuzz.surface import Surface
-from tests.fuzz.target import Finding, Target, closed_host, open_host
+from tests.fuzz.target import Finding, Target, closed_host, large_host, open_host
 
 EXAMPLES = 50
 
@@ -30,7 +30,11 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-fuzz-")))
         targets = [stack.enter_context(open_host()), stack.enter_context(closed_host(folder))]
-        attacks = [pair for target in targets for pair in _attacks(target) if options.only in pair[1].name]
+        attacks = [pair for target in targets for pair in _attacks(target)]
+        wide = stack.enter_context(large_host())
+        attacks += [(wide, attack) for attack in large.attacks(wide)]
+        attacks = [(target, attack) for target, attack in attacks if options.only in attack.name]
+        targets.append(wide)
         say(f"seed {seed}, {len(attacks)} attacks")
         found = _play(attacks, seed, options.examples, until)
         _report(targets, found, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
+from tests.fuzz.blocking import BLOCKED_MS, LoopBlocked
 from tests.fuzz.target import Finding, Target
 
 MAX_LINE = 1000
@@ -39,9 +41,17 @@ def play(target: Target, attack: Attack, examples: int, seed: int | None) -> Fin
     )
     @given(attack.values)
     def strike(value: Any) -> None:
+        begun = time.monotonic()
         attack.strike(value)
+        if time.monotonic() - begun > BLOCKED_MS / 1000:
+            try:
+                target.loop.check("this request")
+            except LoopBlocked as blocked:
+                blocked.add_note(repr(value)[:MAX_LINE])
+                raise
 
     name = f"{target.name}: {attack.name}"
+    target.loop.worst()  # waits from before this attack
     try:
         (strike if seed is None else hypothesis.seed(seed)(strike))()
         target.check()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz.target import Target, closed_host, open_host
+from tests.fuzz.target import Target, closed_host, large_host, open_host
 
 
 @pytest.fixture(scope="package")
@@ -18,6 +18,12 @@ def opened() -> Iterator[Target]:
 @pytest.fixture(scope="package")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with closed_host(tmp_path_factory.mktemp("data")) as target:
+        yield target
+
+
+@pytest.fixture(scope="package")
+def large_target() -> Iterator[Target]:
+    with large_host() as target:
         yield target
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.doors.wire import VERSION, Rest, Rpc, sending
+from tests.fuzz.blocking import LoopWatch, watching
 from tests.processes import FLEET, Server, running
 from tests.waiting import PATIENCE_S
 
@@ -18,6 +19,7 @@ AGENTS = ("ask", "files", "hello", "stream", "tck")
 """The example agents that end soon and accept any message."""
 HEAD_S = 1.0
 MAX_BODY = 128 * 1024
+LARGE_BODY = 8 * 1024 * 1024
 WEBHOOK = "http://127.0.0.1:9/"
 LIMITS = (
     "--drain-s=0",
@@ -46,9 +48,10 @@ class Finding(NamedTuple):
 class Target:
     """A host under attack, what it was asked, and what it answered."""
 
-    def __init__(self, name: str, server: Server, callers: Mapping[str, dict[str, str]]) -> None:
+    def __init__(self, name: str, server: Server, callers: Mapping[str, dict[str, str]], loop: LoopWatch) -> None:
         self.name = name
         self.server = server
+        self.loop = loop
         self.url = server.url
         self.callers = callers
         self.http = httpx.Client(timeout=PATIENCE_S, verify=False, headers={**VERSION, **callers["user"]})
@@ -73,7 +76,10 @@ class Target:
         self.statuses[f"{surface} {status}"] += 1
 
     def check(self) -> None:
-        """It answers a good request at both doors; since last time it said no 5xx but 503, and logged no traceback."""
+        """It answers a good request at both doors.
+
+        Since last time it said no 5xx but 503, logged no traceback, and kept nobody waiting.
+        """
         for door in (Rest(self.http, self.url), Rpc(self.http, self.url)):
             task = door.ok("SendMessage", sending("are you well?"))["task"]
             assert task["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -81,6 +87,7 @@ class Target:
         log = self.look()
         assert self.failures == known
         assert not log, "\n".join(log)
+        self.loop.check("one of these requests")
 
     def look(self) -> list[str]:
         """The tracebacks in its log since last time. Whoever looks next does not see them again."""
@@ -95,7 +102,7 @@ def open_host() -> Iterator[Target]:
     """Asks for no credential."""
     with running(*_agents(), args=LIMITS, env={"ROOST_ADMIN_TOKEN": ADMIN_TOKEN}) as server:
         callers = {"user": {}, "admin": _bearer(ADMIN_TOKEN), "stranger": _bearer("no-such-token-at-all")}
-        with _ready(Target("open", server, callers)) as target:
+        with _ready("open", server, callers) as target:
             yield target
 
 
@@ -110,15 +117,26 @@ def closed_host(data: Path) -> Iterator[Target]:
                 f"{server.url}/api/v2/admin/tokens", json={"name": name, "scopes": scopes}, headers=callers["admin"]
             )
             callers[name] = {"X-API-Key": made.raise_for_status().json()["token"]}
-        with _ready(Target("closed", server, callers)) as target:
+        with _ready("closed", server, callers) as target:
             yield target
 
 
 @contextmanager
-def _ready(target: Target) -> Iterator[Target]:
-    with target.http:
-        target.prepare()
+def large_host() -> Iterator[Target]:
+    """Is open, takes bodies as large as hosts do by default, and serves gRPC."""
+    args = (*LIMITS, f"--max-body={LARGE_BODY}", "--grpc=127.0.0.1:0")
+    with running(*_agents(), args=args) as server, _ready("large", server, {"user": {}}) as target:
         yield target
+
+
+@contextmanager
+def _ready(name: str, server: Server, callers: Mapping[str, dict[str, str]]) -> Iterator[Target]:
+    with watching(server.port, server.process.pid) as loop:
+        target = Target(name, server, callers, loop)
+        with target.http:
+            target.prepare()
+            loop.worst()  # what starting took is nobody's fault
+            yield target
 
 
 def _agents() -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz import doors, sockets
+from tests.fuzz import doors, large, sockets
 from tests.fuzz.attack import Attack, play
 from tests.fuzz.surface import Surface
 from tests.fuzz.target import Target
@@ -30,3 +30,7 @@ def test_bodies_that_are_nearly_right_are_answered_in_the_form_of_their_door(tar
 
 def test_what_is_hardly_http_is_refused_or_closed(target: Target) -> None:
     holds_against(target, [sockets.attack(target)], 5 * EXAMPLES)
+
+
+def test_the_largest_bodies_keep_nobody_waiting(large_target: Target) -> None:
+    holds_against(large_target, large.attacks(large_target), 5 * EXAMPLES)

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from roost.doors.access import Access
 from roost.doors.admission import OBSERVABILITY
 from roost.doors.context import Context
-from roost.doors.counters import REFUSED, RequestCounts
+from roost.doors.counters import LOOP_LAG, REFUSED, RequestCounts
 from roost.doors.door import PUBLIC, Describe, Door, Route, require_method
 from roost.doors.errors import rest_error
 from roost.doors.http import Connection, Request, Response, respond
@@ -101,6 +101,11 @@ class Observability:
         yield CounterMetricFamily("roost_entries", "Journal entries committed", value=stats.entries)
         yield CounterMetricFamily(
             "roost_commit_failures", "Commits that the store refused", value=stats.commit_failures
+        )
+        yield GaugeMetricFamily(
+            "roost_loop_lag_seconds",
+            "The longest time in the last minute or two in which nobody was answered",
+            value=LOOP_LAG.longest(time.monotonic()),
         )
         yield GaugeMetricFamily("roost_open_streams", "Streams open now", value=stats.streams)
         yield GaugeMetricFamily("roost_live_tasks", "Tasks held in memory now", value=len(self.engine.lives))

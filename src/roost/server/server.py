@@ -14,6 +14,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
+from roost.doors.counters import LOOP_LAG
 from roost.server.http import ConnectionLimits, ConnectionWatch, HTTPProtocol
 from roost.server.sockets import BACKLOG, Listeners
 from roost.server.tls import TLS, TLSServer
@@ -21,8 +22,10 @@ from roost.server.websocket import WebSocketProtocol
 
 log = logging.getLogger("roost.server")
 
+TICK_S = 0.1
+"""The time from one tick of uvicorn to the next, in seconds."""
 SWEEP_TICKS = 10
-"""Ticks between two sweeps of the connections; uvicorn ticks every 0.1 s."""
+"""Ticks between two sweeps of the connections."""
 OWN_FILES = 200
 """File descriptors kept for the journal, the log, webhooks and agents."""
 
@@ -57,6 +60,8 @@ class Server(uvicorn.Server):
         self.listeners = listeners
         self.tls = tls
         self.watch = ConnectionWatch(limits, self.server_state)
+        self.ticked: float | None = None
+        """The monotonic time of the last tick."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen on every socket. uvicorn's own method knows only one kind of socket."""
@@ -80,11 +85,14 @@ class Server(uvicorn.Server):
         return HTTPProtocol(self.config, self.server_state, self.lifespan.state, self.watch)
 
     async def on_tick(self, counter: int) -> bool:
+        now = time.monotonic()
+        if self.ticked is not None:
+            LOOP_LAG.late(now, now - self.ticked - TICK_S)
         if counter % SWEEP_TICKS == 0:
-            now = time.monotonic()
             self.watch.sweep(now)
             if self.tls is not None and self.tls.look(now):
                 self.watch.end_certified()
+        self.ticked = time.monotonic()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
