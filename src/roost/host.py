@@ -20,6 +20,7 @@ from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
 from roost.doors.observability import Observability
 from roost.egress import Egress
+from roost.engine.bodies import Bodies
 from roost.engine.engine import Engine
 from roost.engine.extension import Extension
 from roost.engine.ids import new_id
@@ -180,6 +181,7 @@ class Host:
             ),
             limits=MessageLimits(settings.max_parts, settings.max_metadata),
             push=open_push(settings, self.egress, seal),
+            bodies=Bodies(settings.max_unsent_mb << 20, settings.write_s),
         )
 
     def _open_cards(self, engine: Engine, identity: IdentityServices) -> Cards:

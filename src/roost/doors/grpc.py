@@ -121,6 +121,7 @@ class GrpcDoor:
                 principal = await self._caller(head)
                 params = parse(kind, await received(context, self.calls.head_s))
                 call = await self._admit(head, principal, params)
+                self.calls.keep_until_sent(call.reader)
                 response, replayed = await self.carry_out(call, method, operation, params)
                 metadata = _metadata(head, None, replayed=replayed)
                 if metadata:
@@ -149,6 +150,7 @@ class GrpcDoor:
                 principal = await self._caller(head)
                 params = parse(kind, await received(context, self.calls.head_s))
                 call = await self._admit(head, principal, params)
+                self.calls.keep_until_sent(call.reader)
                 async with (
                     self.calls.reading(call.principal) as reader,
                     call.stream(self.open(call, method, operation, params)) as stream,
@@ -160,11 +162,16 @@ class GrpcDoor:
                     reader.is_written_to()
                     await context.write(first)
                     reader.has_read()
+                    first = b""
+                    stream.opening_is_sent()
                     while (frames := await stream.batch()) is not None:
-                        for response in await self.events(operation, stream, frames) if frames else ():
+                        responses = await self.events(operation, stream, frames) if frames else []
+                        for response in responses:
                             reader.is_written_to()
                             await context.write(response)
                             reader.has_read()
+                            response = b""  # it may be large, and the next may be long in coming
+                        del frames, responses
                     interruption = stream.interruption()
                     if interruption is not None:
                         raise interruption
@@ -195,7 +202,8 @@ class GrpcDoor:
                 f"{self.names_agent}: name the agent; no agent of this host answers without it",
                 field=self.names_agent,
             )
-        return await self.context.admission.agent(self.context, head, principal, agent, self.check_version)
+        call = await self.context.admission.agent(self.context, head, principal, agent, self.check_version)
+        return call._replace(converts=True)
 
     def _request(self, call: Call, operation: Operation, params: Any) -> Any:
         check_tenant(call.agent, params.tenant)

@@ -15,7 +15,7 @@ from roost.doors.errors import known, rest_error, rpc_error
 from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, ClientGone, Connection, Place, Request, Response, respond
 from roost.doors.openapi_doors import json_rpc
-from roost.doors.operations import check_tenant, opening, unary
+from roost.doors.operations import check_tenant, opening, parts_of, unary
 from roost.doors.sse import JSONForm, send_events
 from roost.engine.responses import SendResult
 from roost.protocol.codec import check_cost, decode, decoder, invalid
@@ -122,11 +122,11 @@ async def _serve(call: Call, request: Request, envelope: Envelope, request_id: b
             await send_events(request, stream, JSONForm(b'{"jsonrpc":"2.0","id":%b,"result":' % request_id, b"}"))
         return
     result = await unary(operation)(call, params)
-    if isinstance(result, SendResult):
-        if result.replayed:
-            request.response_headers.append(REPLAYED)
-        result = result.json()
-    await respond(request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)))
+    if isinstance(result, SendResult) and result.replayed:
+        request.response_headers.append(REPLAYED)
+    before, body, after = parts_of(result)
+    before = b'{"jsonrpc":"2.0","id":%b,"result":%b' % (request_id, before)
+    await respond(request, Response(200, body, before=before, after=after + b"}"))
 
 
 def _operation(method: str, *, old: bool) -> Operation:

@@ -37,6 +37,7 @@ KINDS: dict[str, type[BaseModel]] = {
 
 async def serve(call: Call, request: Request, envelope: Envelope, request_id: bytes) -> None:
     negotiate(call, request)
+    call = call._replace(converts=True)
     operation = _operation(envelope.method)
     request.route = f"{request.route} {envelope.method}"
     params = params_of(envelope)

@@ -27,6 +27,7 @@ Form = Callable[[Any], bytes]
 
 
 async def serve(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
+    call = call._replace(converts=True)
     core = await _request(operation, call, request, path)
     if operation.streams:
         async with call.stream(open_stream(call, operation, core)) as stream:

@@ -300,7 +300,8 @@ class OpenAIDoor(Door):
         return await self._call(request, principal, name)
 
     async def _call(self, request: Request, principal: Principal, agent: str) -> Call:
-        return await self.admission.agent(self.context, request, principal, agent, speaks_any)
+        call = await self.admission.agent(self.context, request, principal, agent, speaks_any)
+        return call._replace(converts=True)
 
 
 def _fits(template: str, path: str) -> bool:
@@ -316,6 +317,7 @@ async def _answer(exchange: Exchange, write: Callable[[Exchange], bytes]) -> Non
 
 
 async def _ok(exchange: Exchange, body: bytes) -> None:
+    exchange.call.reader.admit(len(body))
     await respond(exchange.request, Response(200, body, headers=[*NOT_KEPT, *exchange.headers()]))
 
 
