@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from roost._version import VERSION
 from roost.agents.agent import Hostable
 from roost.doors.app import App
-from roost.doors.bodies import Bodies
 from roost.doors.cards import Cards
 from roost.doors.context import Context
 from roost.doors.counters import RequestCounts
@@ -20,7 +19,9 @@ from roost.doors.door import Door
 from roost.doors.guard import Guard
 from roost.doors.http import Receive, Scope, Send
 from roost.doors.observability import Observability
+from roost.doors.requests import RequestReader
 from roost.egress import Egress
+from roost.engine.bodies import Bodies
 from roost.engine.engine import Engine
 from roost.engine.extension import Extension
 from roost.engine.ids import new_id
@@ -141,7 +142,7 @@ class Host:
             self.agents,
             identity.access,
             cards,
-            bodies=Bodies(
+            requests=RequestReader(
                 self.workers,
                 JSONLimits(settings.max_values, settings.max_depth, settings.max_digits),
                 limits,
@@ -191,6 +192,7 @@ class Host:
             ),
             limits=limits,
             push=open_push(settings, self.egress, seal),
+            bodies=Bodies(settings.max_unsent_mb << 20, settings.write_s),
         )
 
     def _open_cards(self, engine: Engine, identity: IdentityServices) -> Cards:

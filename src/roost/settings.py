@@ -189,6 +189,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         10.0
     )
     write_s: Annotated[Seconds, "Seconds a client may read nothing of its response, before it is disconnected."] = 60.0
+    max_unsent_mb: Annotated[
+        int,
+        Meta(ge=1, le=65536),
+        "The most memory, in MB per process, for large responses that their clients have not read yet. One caller may"
+        " use a quarter of it. Further large responses wait, at most write_s.",
+    ] = 128
     max_connections: Annotated[Count, "The most open connections per process. Further ones get 503."] = 10_000
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], "The least severe level to log; debug logs every request."

@@ -26,7 +26,7 @@ SECRET = "/var/lib/secret.db"
 class BrokenStore(MemoryStore):
     error: Exception
 
-    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
+    async def read_task(self, task_id: str, owner: str | None = None, most: int | None = None) -> Stored | None:
         raise self.error
 
 

@@ -244,10 +244,10 @@ async def test_a_store_that_cannot_be_read_ends_a_stream_early_and_cleanly(caplo
     class Deaf(MemoryStore):
         deaf = False
 
-        async def read_entries(self, task_id, after, limit, *, wire, sub=0):
+        async def read_entries(self, task_id, after, limit, *, wire, **more):
             if self.deaf and wire:
                 raise StoreUnavailable("not now")
-            return await super().read_entries(task_id, after, limit, wire=wire, sub=sub)
+            return await super().read_entries(task_id, after, limit, wire=wire, **more)
 
     store = Deaf()
     agent = Agent("talker")

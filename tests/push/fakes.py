@@ -60,10 +60,10 @@ class Store(MemoryStore):
         await self.answers.wait()
         self.unanswered -= 1
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
+    async def read_entries(self, task_id: str, after: int, limit: int, **more: Any) -> list[Entry]:
         if self.unreadable:
             raise StoreUnavailable("unreadable")
-        return await super().read_entries(task_id, after, limit, wire=wire, sub=sub)
+        return await super().read_entries(task_id, after, limit, **more)
 
     async def read_pushes(self, task_id: str) -> list[Push]:
         if self.unreadable:

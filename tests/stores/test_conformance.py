@@ -101,7 +101,7 @@ async def test_what_was_never_committed_is_not_there(store: Store) -> None:
     assert await store.read_task("t") is None
     assert await entries_of(store, "t") == []
     assert await store.read_internal("t") == []
-    assert await store.list_tasks(query()) == ([], 0)
+    assert (await store.list_tasks(query()))[:2] == ([], 0)
 
 
 async def test_an_empty_group_is_committed(store: Store) -> None:
@@ -1079,7 +1079,7 @@ async def test_a_listing_shows_one_scope_only(store: Store) -> None:
         assert {stored.new.id for stored in found.tasks} == {f"{scope}", f"{scope} active"}
         assert {stored.new.scope for stored in found.tasks} == {scope}
         assert found.total == 2
-    assert await store.list_tasks(query(scope=Scope("x", "y", "z"))) == ([], 0)
+    assert (await store.list_tasks(query(scope=Scope("x", "y", "z"))))[:2] == ([], 0)
 
 
 async def test_the_newest_status_comes_first_and_then_the_lower_id(store: Store) -> None:

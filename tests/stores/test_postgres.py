@@ -572,7 +572,7 @@ async def test_for_a_task_of_someone_else_no_more_is_read_than_for_none(store: P
         for name, value in postgres_pool.SETTINGS.items():
             await look.execute(f"SET {name} = '{value}'")
         for owner, times in (("another", "never executed"), ("owner", "actual time")):
-            plan = await look.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {READ_OWNED}", "t", owner)
+            plan = await look.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {READ_OWNED}", "t", 1000, owner)
             [read] = [line for (line,) in plan if "segments" in line]
             assert times in read
 

@@ -19,10 +19,11 @@ from roost.doors.access import Access, Closable, confined, ended
 from roost.doors.guard import asked_extensions, require_version, version_of
 from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import RequestHead, WebSocket
+from roost.engine.bodies import BodyReader
 from roost.engine.engine import Engine
 from roost.engine.hosted import Profile
 from roost.engine.live import LiveTask
-from roost.engine.responses import SendResult, TaskStream
+from roost.engine.responses import NO_OPENING, SendResult, TaskStream
 from roost.engine.ring import StreamFrame
 from roost.fleet.registry import Registry
 from roost.identity.principal import Principal
@@ -148,18 +149,30 @@ class Call(NamedTuple):
     profile: Profile | None
     """None if the agent is not served any more."""
     principal: Principal
+    converts: bool = False
+    """The door makes its own form of large bodies, for each client anew."""
+
+    @property
+    def reader(self) -> BodyReader:
+        """The client as the reader of large bodies. The door that serves it releases them after the response."""
+        head = self.head
+        if head.reader is None:
+            bodies = self.context.engine.bodies
+            head.reader = BodyReader(bodies, self.principal.name, head.left, converts=self.converts)
+        return head.reader
 
     @asynccontextmanager
     async def stream(self, opened: Awaitable[TaskStream]) -> AsyncIterator[OpenStream]:
         """Follow a task for as long as the block lasts and the caller's credential holds."""
         context, stream = self.context, await opened
-        follower = stream.follower
+        follower, begun = stream.follower, OpenStream(stream, context.heartbeat, self.principal)
+        stream = stream._replace(opening=NO_OPENING)
         if follower is None:
-            yield OpenStream(stream, context.heartbeat, self.principal)
+            yield begun
             return
         context.access.watch(follower, self.principal)
         try:
-            yield OpenStream(stream, context.heartbeat, self.principal)
+            yield begun
         finally:
             context.heartbeat.forget(follower)
             context.access.unwatch(follower)
@@ -185,6 +198,10 @@ class OpenStream:
         self.opening: SendResult = stream.opening
         self.position = stream.position
         """The sequence number of the last event that the opening includes; None if the stream was resumed."""
+
+    def opening_is_sent(self) -> None:
+        """Let the opening go, which may be large."""
+        self.opening = NO_OPENING
 
     @property
     def live(self) -> LiveTask:

@@ -112,6 +112,8 @@ class App:
                 raise
             await respond(request, _error(door, request, known(error, request)))
         finally:
+            if request.reader is not None:
+                request.reader.release()
             self._count(request)
 
     def _check(self, request: Request) -> Response | None:
@@ -140,6 +142,8 @@ class App:
         except (Exception, asyncio.CancelledError) as error:
             await _refuse(socket, door, known(error, socket))
         finally:
+            if socket.reader is not None:
+                socket.reader.release()
             self._count(socket)
 
     def _count(self, request: Connection) -> None:

@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 from roost.doors.access import Access
 from roost.doors.admission import Admission
-from roost.doors.bodies import Bodies
 from roost.doors.cards import Cards
 from roost.doors.heartbeat import Heartbeat
 from roost.doors.http import Connection, RequestHead
+from roost.doors.requests import RequestReader
 from roost.engine.engine import Engine
 from roost.fleet.registry import Registry
 
@@ -28,7 +28,7 @@ class Context:
         access: Access,
         cards: Cards,
         *,
-        bodies: Bodies,
+        requests: RequestReader,
         public_url: str,
         bound_url: str = "",
     ) -> None:
@@ -37,7 +37,7 @@ class Context:
         self.access = access
         self.admission = Admission(access, engine, agents)
         self.cards = cards
-        self.bodies = bodies
+        self.requests = requests
         self.public_url = public_url
         self.bound_url = bound_url
         self.heartbeat = Heartbeat()

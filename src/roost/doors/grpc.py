@@ -14,7 +14,6 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.message import Message
 
 from roost.doors.admission import A2A, Call, OpenStream, speaks_1_0
-from roost.doors.bodies import too_large
 from roost.doors.context import Context
 from roost.doors.counters import RequestCounts
 from roost.doors.errors import known
@@ -26,6 +25,7 @@ from roost.doors.http import RequestHead
 from roost.doors.operations import check_tenant, opening, unary
 from roost.doors.protobuf import page_of, parse, prepare_large, read, wire_large, within
 from roost.doors.protobuf_cost import is_light, text_field
+from roost.doors.requests import too_large
 from roost.engine.live import LiveTask
 from roost.engine.responses import SendResult, TaskStream
 from roost.engine.ring import StreamFrame
@@ -89,7 +89,7 @@ class GrpcDoor:
 
     async def prepared(self, call: Call, data: bytes) -> PreparedRequest:
         """Convert a large message."""
-        return await call.context.bodies.prepared(call.principal, prepare_large, data)
+        return await call.context.requests.prepared(call.principal, prepare_large, data)
 
     async def carry_out(self, call: Call, method: str, operation: Operation, params: Any) -> tuple[bytes, bool]:
         """Carry out a unary operation. Return the response's bytes, and whether the message was a repeated one."""
@@ -138,7 +138,7 @@ class GrpcDoor:
     async def _converted(self, call: Call, data: bytes, work: Callable[..., bytes], *args: str) -> bytes:
         if is_light_json(data):
             return work(*args, data)
-        return await call.context.bodies.workers.run(call.principal.name, work, *args, data)
+        return await call.context.requests.workers.run(call.principal.name, work, *args, data)
 
     async def refuse(self, context: Servicer, error: A2AError) -> None:
         await abort(context, error, error.message)
@@ -154,6 +154,7 @@ class GrpcDoor:
             try:
                 principal = await self._caller(head)
                 call, params = await self._read(head, principal, kind, await received(context, self.calls.head_s))
+                self.calls.keep_until_sent(call.reader)
                 response, replayed = await self.carry_out(call, method, operation, params)
                 metadata = _metadata(head, None, replayed=replayed)
                 if metadata:
@@ -181,6 +182,7 @@ class GrpcDoor:
             try:
                 principal = await self._caller(head)
                 call, params = await self._read(head, principal, kind, await received(context, self.calls.head_s))
+                self.calls.keep_until_sent(call.reader)
                 async with (
                     self.calls.reading(call.principal) as reader,
                     call.stream(self.open(call, method, operation, params)) as stream,
@@ -192,11 +194,16 @@ class GrpcDoor:
                     reader.is_written_to()
                     await context.write(first)
                     reader.has_read()
+                    first = b""
+                    stream.opening_is_sent()
                     while (frames := await stream.batch()) is not None:
-                        for response in await self.events(call, operation, stream, frames) if frames else ():
+                        responses = await self.events(call, operation, stream, frames) if frames else []
+                        for response in responses:
                             reader.is_written_to()
                             await context.write(response)
                             reader.has_read()
+                            response = b""  # it may be large, and the next may be long in coming
+                        del frames, responses
                     interruption = stream.interruption()
                     if interruption is not None:
                         raise interruption
@@ -239,7 +246,8 @@ class GrpcDoor:
                 f"{self.names_agent}: name the agent; no agent of this host answers without it",
                 field=self.names_agent,
             )
-        return await self.context.admission.agent(self.context, head, principal, agent, self.check_version)
+        call = await self.context.admission.agent(self.context, head, principal, agent, self.check_version)
+        return call._replace(converts=True)
 
     def _request(self, call: Call, operation: Operation, params: Any) -> Any:
         check_tenant(call.agent, params.tenant)

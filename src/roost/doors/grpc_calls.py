@@ -13,6 +13,7 @@ import grpc
 from roost.doors.access import ended
 from roost.doors.counters import REFUSED
 from roost.doors.grpc_errors import Servicer, abort
+from roost.engine.bodies import BodyReader
 from roost.identity.principal import Principal
 from roost.protocol.errors import A2AError, InvalidRequest, RoostError, TooManyRequests, Unauthenticated
 
@@ -81,6 +82,15 @@ class GrpcCalls:
         assert task is not None
         self.places.add(task)
         task.add_done_callback(self.places.discard)
+
+    def keep_until_sent(self, reader: BodyReader) -> None:
+        """Count the large bodies of the running asyncio task until gRPC's library is done with them.
+
+        The library has a copy of what it has not sent, which it drops only when the call ends.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: reader.release())
 
     @asynccontextmanager
     async def reading(self, principal: Principal) -> AsyncGenerator[GrpcReader]:

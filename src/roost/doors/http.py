@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from roost.engine.bodies import BodyReader
 from roost.identity.peers import Peer
 from roost.protocol.errors import InvalidParams, PayloadTooLarge
 
@@ -19,6 +21,8 @@ A2A_JSON = b"application/a2a+json"
 REPLAYED = (b"idempotent-replayed", b"true")
 """The header of a response to a repeated message, which is the same as the first one."""
 MAX_QUERY = 16 * 1024
+PIECE = 64 * 1024
+"""Bytes of a body that are written at once. Then the client has to read, before there is more."""
 MAX_REASON = 123
 """Bytes of the reason in a WebSocket close frame (RFC 6455)."""
 NOT_KEPT: Headers = [(b"cache-control", b"no-store")]
@@ -32,7 +36,7 @@ class ClientGone(Exception):
 class RequestHead:
     """The part of a request that is known before its body, at any door: its headers and its sender."""
 
-    __slots__ = ("client", "extensions", "fields", "headers", "method", "peer", "route")
+    __slots__ = ("client", "extensions", "fields", "headers", "method", "peer", "reader", "route")
 
     def __init__(self, method: str, route: str, fields: Headers, client: str | None, peer: Peer | None) -> None:
         self.method = method
@@ -46,6 +50,12 @@ class RequestHead:
         self.peer = peer
         self.extensions: list[str] = []
         """URIs of the extensions that this request activates. Only Admission writes this; the response echoes it."""
+        self.reader: BodyReader | None = None
+        """The client as the reader of large bodies. Only Call writes this; the body is released after the response."""
+
+    async def left(self) -> None:
+        """Wait until the client has left, then raise ClientGone. A gRPC call is cancelled instead."""
+        await asyncio.get_running_loop().create_future()
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
@@ -86,6 +96,11 @@ class Connection(RequestHead):
         """Headers that every response to this request carries, errors included."""
         self.status = 0
         """The status of the response. Once it is set, no error can be sent any more."""
+
+    async def left(self) -> None:
+        while (await self.receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
+            pass
+        raise ClientGone
 
     @property
     def query(self) -> dict[str, str]:
@@ -186,17 +201,56 @@ class Response(NamedTuple):
     body: bytes
     content_type: bytes = JSON
     headers: Headers = []
+    before: bytes = b""
+    """What is sent before the body, where that is too large to be copied into another one."""
+    after: bytes = b""
 
 
 async def respond(request: Request, response: Response) -> None:
     headers: Headers = [*(response.headers or NOT_KEPT), *request.response_headers]
+    size = len(response.before) + len(response.body) + len(response.after)
+    if size > PIECE and request.reader is not None:
+        request.reader.admit(size)
     if response.status not in (204, 304):  # their length would be that of a body which is not sent
-        headers += [(b"content-type", response.content_type), (b"content-length", b"%d" % len(response.body))]
+        headers += [(b"content-type", response.content_type), (b"content-length", b"%d" % size)]
     headers += activated(request)
     request.status = response.status
     await request.send({"type": "http.response.start", "status": response.status, "headers": headers})
-    body = b"" if request.method == "HEAD" else response.body
-    await request.send({"type": "http.response.body", "body": body})
+    if request.method == "HEAD":
+        await request.send({"type": "http.response.body", "body": b""})
+    elif size <= PIECE:
+        await request.send({"type": "http.response.body", "body": response.before + response.body + response.after})
+    else:
+        await send_body(request.send, pieces_of(response.before, response.body, response.after))
+
+
+async def send_body(send: Send, pieces: Iterable[bytes], *, more: bool = False) -> None:
+    """Write a large body piece by piece, as its client reads it. Others have a turn after each piece."""
+    for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)
+    if not more:
+        await send({"type": "http.response.body", "body": b""})
+
+
+def pieces_of(*parts: bytes) -> Iterator[bytes]:
+    """Divide a body. The pieces are copies, so that one which waits to be sent does not keep the whole."""
+    for part in parts:
+        for start in range(0, len(part), PIECE):
+            yield part[start : start + PIECE]
+
+
+def paced(send: Send) -> Send:
+    """A `send` that writes large bodies piece by piece, for applications of others."""
+
+    async def written(message: MutableMapping[str, Any]) -> None:
+        body = message.get("body", b"")
+        if len(body) <= PIECE:
+            await send(message)
+        else:
+            await send_body(send, pieces_of(body), more=message.get("more_body", False))
+
+    return written
 
 
 def activated(request: RequestHead) -> Headers:

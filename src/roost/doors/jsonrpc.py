@@ -15,7 +15,7 @@ from roost.doors.errors import known, rest_error, rpc_error
 from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, ClientGone, Connection, Place, Request, Response, respond
 from roost.doors.openapi_doors import json_rpc
-from roost.doors.operations import check_tenant, opening, unary
+from roost.doors.operations import check_tenant, opening, parts_of, unary
 from roost.doors.sse import JSONForm, send_events
 from roost.engine.responses import SendResult
 from roost.protocol.codec import decoder, invalid
@@ -98,9 +98,9 @@ async def serve_rpc(context: Context, request: Request, serve: RPCHandler) -> No
         raise MethodNotAllowed(CARD_HINT, metadata={"allow": "POST"})
     request_id = NO_ID
     try:
-        body = await request.body(context.bodies.most)
+        body = await request.body(context.requests.most)
         check_content_type(request, body)
-        envelope = envelope_of(body, context.bodies.json)
+        envelope = envelope_of(body, context.requests.json)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
         await serve(call, request, envelope, bytes(request_id))
     except ClientGone:
@@ -117,18 +117,18 @@ async def _serve(call: Call, request: Request, envelope: Envelope, request_id: b
     call.context.admission.negotiate(call, speaks_1_0)
     operation = _operation(envelope.method, old=call.context.cards.terms.a2a_03)
     request.route = f"{request.route} {operation.name}"
-    params = await call.context.bodies.decode(call.principal, operation.request, params_of(envelope))
+    params = await call.context.requests.decode(call.principal, operation.request, params_of(envelope))
     check_tenant(call.agent, params.tenant)
     if operation.streams:
         async with call.stream(opening(operation)(call, params)) as stream:
             await send_events(request, stream, JSONForm(b'{"jsonrpc":"2.0","id":%b,"result":' % request_id, b"}"))
         return
     result = await unary(operation)(call, params)
-    if isinstance(result, SendResult):
-        if result.replayed:
-            request.response_headers.append(REPLAYED)
-        result = result.json()
-    await respond(request, Response(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)))
+    if isinstance(result, SendResult) and result.replayed:
+        request.response_headers.append(REPLAYED)
+    before, body, after = parts_of(result)
+    before = b'{"jsonrpc":"2.0","id":%b,"result":%b' % (request_id, before)
+    await respond(request, Response(200, body, before=before, after=after + b"}"))
 
 
 def _operation(method: str, *, old: bool) -> Operation:

@@ -98,16 +98,16 @@ class MCPDoor(Door):
         admission = self.context.admission
         exceeded = admission.exhausted(A2A, principal)
         try:
-            body = await request.body(self.context.bodies.most if exceeded is None else UNCOUNTED_BYTES)
+            body = await request.body(self.context.requests.most if exceeded is None else UNCOUNTED_BYTES)
         except PayloadTooLarge as error:
             raise exceeded or error from None
         check_content_type(request, body)
         try:
             if is_light(body):
-                message = parsed(body, self.context.bodies.json)
+                message = parsed(body, self.context.requests.json)
             else:
                 body = await self._without_data(request, principal, body)
-                message = parsed(body, self.context.bodies.json)
+                message = parsed(body, self.context.requests.json)
         except A2AError:
             admission.count(A2A, principal)
             raise
@@ -117,7 +117,7 @@ class MCPDoor(Door):
 
     async def _without_data(self, request: Request, principal: Principal, body: bytes) -> bytes:
         """Take the large argument `data` out of a call, which the SDK would convert many times, and set it aside."""
-        bodies = self.context.bodies
+        bodies = self.context.requests
         found = await bodies.workers.run(principal.name, split_data, body, *bodies.json)
         kept, data = msgspec.msgpack.decode(found, type=tuple[bytes, bytes])
         if data:

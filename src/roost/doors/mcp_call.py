@@ -102,7 +102,9 @@ class AgentCall:
     async def _send(self, message: Message, *, at_once: bool) -> mcp.CallToolResult:
         configuration = SendMessageConfiguration(history_length=0, return_immediately=at_once)
         request = SendMessageRequest(message=message, configuration=configuration)
-        answer = await self.engine.send(self.principal, self.agent, request, self.call.head.extensions)
+        answer = await self.engine.send(
+            self.principal, self.agent, request, self.call.head.extensions, self.call.reader
+        )
         if answer.message is not None:
             return results.of_message(self.agent, raw_decoder(Message)(answer.message))
         return results.of_task(self.agent, raw_decoder(Task)(answer.task or b""))
@@ -160,7 +162,7 @@ class AgentCall:
     async def _read(self) -> Task:
         self.check_credential()
         request = GetTaskRequest(id=self.task_id, history_length=0)
-        return raw_decoder(Task)(await self.engine.get(self.principal, self.agent, request))
+        return raw_decoder(Task)(await self.engine.get(self.principal, self.agent, request, reader=self.call.reader))
 
     # Questions
 

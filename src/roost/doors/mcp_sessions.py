@@ -18,7 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from sse_starlette.sse import AppStatus
 
 from roost.doors.context import Context
-from roost.doors.http import NOT_KEPT, Request
+from roost.doors.http import NOT_KEPT, Request, paced
 from roost.doors.mcp_subscriptions import Subscription, Subscriptions
 from roost.doors.mcp_tools import ASKED, SESSION, Tools, key_of
 from roost.identity.principal import Principal
@@ -74,7 +74,7 @@ class Sessions:
             stateless=not stateful,
             session_idle_timeout=IDLE_S,
             max_sessions=MAX_SESSIONS,
-            max_request_body_size=context.bodies.most,
+            max_request_body_size=context.requests.most,
         )
         self.held: dict[str, SessionRecord] = {}
         """Sessions by their id."""
@@ -133,7 +133,7 @@ class Sessions:
         if request.method == "DELETE":
             await self._notified(session)
         user = AuthenticatedUser(AccessToken(token="", client_id=principal.name, scopes=[]))
-        left = [body]
+        left, write = [body], paced(request.send)
 
         async def receive() -> MutableMapping[str, Any]:
             if left:
@@ -148,7 +148,7 @@ class Sessions:
                 self._note(request, principal, named.get(SESSION, request.headers.get(SESSION, b"")).decode("latin-1"))
                 kept = [] if b"cache-control" in named else NOT_KEPT
                 sent = {**sent, "headers": [*sent["headers"], *kept, *request.response_headers]}
-            await request.send(sent)
+            await write(sent)
 
         is_call = method is not None and "id" in message
         listening = self.subscriptions.opened(request, principal) if method == LISTEN else nullcontext()

@@ -24,6 +24,7 @@ from roost.doors.mcp import DATA
 from roost.doors.mcp_arguments import INPUT, LISTING, OF_TASK, AgentArguments, ListArguments, TaskArguments, arguments
 from roost.doors.mcp_call import AgentCall, Outcome
 from roost.engine.hosted import Profile
+from roost.engine.store_types import MOST_BYTES
 from roost.identity.principal import Principal
 from roost.protocol.errors import AgentNotFound, InvalidParams, TaskNotFound
 from roost.protocol.raw import raw_decoder
@@ -141,6 +142,7 @@ class Tools:
                 raise InvalidParams(f"agent: {len(agents)} agents are too many for one list; name one", field="agent")
         found: list[tuple[str, Task]] = []
         page = ListTasksResponse()
+        size = 0
         for agent in agents:
             call = await self._admit(request, agent)
             asking = ListTasksRequest(
@@ -151,9 +153,17 @@ class Tools:
                 history_length=0,
                 include_artifacts=False,
             )
-            body = await self.context.engine.list_tasks(call.principal, agent, asking)
-            page = raw_decoder(ListTasksResponse)(body)
-            found += [(agent, task) for task in page.tasks]
+            while True:
+                body = await self.context.engine.list_tasks(call.principal, agent, asking, reader=call.reader)
+                page = raw_decoder(ListTasksResponse)(body)
+                found += [(agent, task) for task in page.tasks]
+                asking.page_size = (asking.page_size or 0) - len(page.tasks)
+                asking.page_token = page.next_page_token
+                size += len(body)
+                if wanted.agent or not page.next_page_token or asking.page_size <= 0:
+                    break
+                if size > MOST_BYTES:
+                    raise InvalidParams("agent: the tasks are too large for one list; name one agent", field="agent")
         found.sort(key=lambda one: one[1].status.timestamp or "", reverse=True)
         return results.of_tasks(found[: wanted.limit], page.next_page_token if wanted.agent else "")
 
@@ -161,13 +171,14 @@ class Tools:
         wanted = arguments(TaskArguments, given)
         call = await self._of_task(request, wanted.task_id)
         asking = GetTaskRequest(id=wanted.task_id, history_length=0)
-        body = await self.context.engine.get(call.principal, call.agent, asking)
+        body = await self.context.engine.get(call.principal, call.agent, asking, reader=call.reader)
         return results.of_task(call.agent, raw_decoder(Task)(body), read=True)
 
     async def cancel_task(self, request: Request, given: dict[str, Any] | None) -> mcp.CallToolResult:
         wanted = arguments(TaskArguments, given)
         call = await self._of_task(request, wanted.task_id)
-        body = await self.context.engine.cancel(call.principal, call.agent, CancelTaskRequest(id=wanted.task_id))
+        asking = CancelTaskRequest(id=wanted.task_id)
+        body = await self.context.engine.cancel(call.principal, call.agent, asking, reader=call.reader)
         return results.of_task(call.agent, raw_decoder(Task)(body), read=True)
 
     async def _of_task(self, request: Request, task_id: str) -> Call:
@@ -184,7 +195,8 @@ class Tools:
 
     async def _admit(self, request: Request, agent: str, negotiate: Negotiate | None = None) -> Call:
         principal = await self.context.access.caller(request)
-        return await self.context.admission.agent(self.context, request, principal, agent, negotiate)
+        call = await self.context.admission.agent(self.context, request, principal, agent, negotiate)
+        return call._replace(converts=True)
 
     def _usable(self, principal: Principal) -> Sequence[Profile]:
         """Return the agents that the caller may use."""

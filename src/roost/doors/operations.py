@@ -10,6 +10,7 @@ from typing import Any
 
 from roost.doors.admission import Call
 from roost.doors.http import RequestHead
+from roost.engine.bodies import Made
 from roost.engine.responses import SendResult, TaskStream
 from roost.protocol.errors import InvalidParams
 from roost.protocol.operations import OPERATIONS, Operation
@@ -29,23 +30,27 @@ from roost.protocol.types import (
 
 class Operations:
     def send(self, call: Call, request: SendMessageRequest) -> Awaitable[SendResult]:
-        return call.context.engine.send(call.principal, call.agent, request, call.head.extensions)
+        return call.context.engine.send(call.principal, call.agent, request, call.head.extensions, call.reader)
 
     def list_tasks(self, call: Call, request: ListTasksRequest) -> Awaitable[bytes]:
-        return call.context.engine.list_tasks(call.principal, call.agent, request, call.head.extensions)
+        return call.context.engine.list_tasks(call.principal, call.agent, request, call.head.extensions, call.reader)
 
     def get(self, call: Call, request: GetTaskRequest) -> Awaitable[bytes]:
-        return call.context.engine.get(call.principal, call.agent, request, call.head.extensions)
+        return call.context.engine.get(call.principal, call.agent, request, call.head.extensions, call.reader)
 
     def cancel(self, call: Call, request: CancelTaskRequest) -> Awaitable[bytes]:
-        return call.context.engine.cancel(call.principal, call.agent, request, call.head.extensions)
+        return call.context.engine.cancel(call.principal, call.agent, request, call.head.extensions, call.reader)
 
     async def create_push_config(self, call: Call, request: TaskPushNotificationConfig) -> bytes:
         webhooks = call.context.engine.webhooks
         return await webhooks.create(call.principal, call.agent, request, call.head.extensions)
 
     async def list_push_configs(self, call: Call, request: ListTaskPushNotificationConfigsRequest) -> bytes:
-        return await call.context.engine.webhooks.list_configs(call.principal, call.agent, request)
+        async def make() -> Made:
+            return Made(await call.context.engine.webhooks.list_configs(call.principal, call.agent, request))
+
+        found = [await make()]
+        return (await call.reader.read(len(found[0].data), None, make, found)).data
 
     async def get_push_config(self, call: Call, request: GetTaskPushNotificationConfigRequest) -> bytes:
         return await call.context.engine.webhooks.get(call.principal, call.agent, request)
@@ -64,11 +69,13 @@ class Operations:
                 "message:stream would send the message again; resume with tasks/{id}:subscribe and Last-Event-ID",
                 field="Last-Event-ID",
             )
-        return await call.context.engine.stream(call.principal, call.agent, request, call.head.extensions)
+        engine, activated = call.context.engine, call.head.extensions
+        return await engine.stream(call.principal, call.agent, request, activated, reader=call.reader)
 
     async def subscribe(self, call: Call, request: SubscribeToTaskRequest) -> TaskStream:
         last, activated = last_event_id(call.head), call.head.extensions
-        return await call.context.engine.subscribe(call.principal, call.agent, request, last, activated)
+        engine = call.context.engine
+        return await engine.subscribe(call.principal, call.agent, request, last, activated, reader=call.reader)
 
 
 Unary = Callable[[Call, Any], Awaitable[SendResult | bytes]]
@@ -90,6 +97,13 @@ def opening(operation: Operation) -> Opening:
     assert operation.streams
     method: Opening = _methods[operation.method]
     return method
+
+
+def parts_of(result: SendResult | bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the JSON of a unary operation in parts, of which the second may be large and shared."""
+    if isinstance(result, bytes):
+        return b"", result, b""
+    return result.json_parts() if result.is_large else (b"", result.json(), b"")
 
 
 def check_tenant(agent: str, tenant: str) -> None:

@@ -13,7 +13,7 @@ from roost.doors.errors import rest_error
 from roost.doors.guard import check_content_type
 from roost.doors.http import REPLAYED, Connection, Request, Response, preferred_json, respond
 from roost.doors.openapi_doors import rest_operation
-from roost.doors.operations import check_tenant, opening, unary
+from roost.doors.operations import check_tenant, opening, parts_of, unary
 from roost.doors.paths import NOTHING, Endpoint, Match, Table
 from roost.doors.sse import JSONForm, send_events
 from roost.engine.responses import SendResult
@@ -36,13 +36,13 @@ async def serve_operation(operation: Operation, call: Call, request: Request, pa
 
 
 async def read_body(call: Call, request: Request) -> bytes:
-    body = await request.body(call.context.bodies.most)
+    body = await request.body(call.context.requests.most)
     check_content_type(request, body)
     return body
 
 
 async def params_of(operation: Operation, call: Call, body: bytes, path: dict[str, str]) -> Any:
-    bodies = call.context.bodies
+    bodies = call.context.requests
     if operation.request is SendMessageRequest:
         return await bodies.decode(call.principal, SendMessageRequest, body)
     return convert(operation.request, {**(bodies.fields(body) if body.strip() else {}), **path})
@@ -56,11 +56,10 @@ async def carry_out(operation: Operation, call: Call, request: Request, params: 
             await send_events(request, stream, JSONForm())
         return
     result = await unary(operation)(call, params)
-    if isinstance(result, SendResult):
-        if result.replayed:
-            request.response_headers.append(REPLAYED)
-        result = result.json()
-    await respond(request, Response(200, result, preferred_json(request)))
+    if isinstance(result, SendResult) and result.replayed:
+        request.response_headers.append(REPLAYED)
+    before, body, after = parts_of(result)
+    await respond(request, Response(200, body, preferred_json(request), before=before, after=after))
 
 
 TABLE: Table[Handler] = Table(

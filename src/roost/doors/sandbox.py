@@ -49,7 +49,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-
 
 
 async def send_message(call: Call, request: Request, path: dict[str, str]) -> None:
-    bodies, body = call.context.bodies, await read_body(call, request)
+    bodies, body = call.context.requests, await read_body(call, request)
     if is_light(body):
         params = await bodies.decode(call.principal, SendMessageRequest, at_once(body))
     else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from roost.doors.admission import OpenStream
 from roost.doors.errors import known
-from roost.doors.http import REPLAYED, ClientGone, Headers, Request, activated
+from roost.doors.http import PIECE, REPLAYED, ClientGone, Headers, Request, activated, send_body
 from roost.engine.live import LiveTask
 from roost.engine.ring import StreamFrame
 from roost.engine.store_types import StoreUnavailable
@@ -33,6 +33,11 @@ LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\u0085\u2028
 """Characters at which Python's splitlines, and so every client on httpx, splits lines, although SSE does not."""
 
 
+Chunk = bytes | tuple[bytes, ...]
+"""Whole server-sent events; in parts where one of them is large and shared. The parts have no id or line of their own,
+and their line ends are not escaped yet."""
+
+
 class EventForm(Protocol):
     """The form in which a door writes a stream. Each method returns whole server-sent events."""
 
@@ -41,9 +46,9 @@ class EventForm(Protocol):
     is_escaped: bool
     """Whether the events are free of the line ends in LINE_ENDS; otherwise the writer escapes them."""
 
-    async def opening(self, stream: OpenStream) -> bytes: ...
+    async def opening(self, stream: OpenStream) -> Chunk: ...
 
-    def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes | Awaitable[bytes]:
+    def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> Chunk | Awaitable[bytes]:
         """Write committed events. b"" if the client does not need them."""
 
     def is_done(self) -> bool:
@@ -66,13 +71,15 @@ async def send_events(request: Request, stream: OpenStream, form: EventForm) -> 
     watch = ClientWatch(request, stream)
     try:
         await _send(request, first, form)
+        first = b""
+        stream.opening_is_sent()
         while not form.is_done() and (frames := await stream.batch()) is not None:
             chunk = form.batch(stream, frames) if frames else KEEP_ALIVE
-            if not isinstance(chunk, bytes):
+            if not isinstance(chunk, (bytes, tuple)):
                 chunk = await chunk
             if chunk:
-                body = chunk if form.is_escaped else one_line(chunk)
-                await request.send({"type": "http.response.body", "body": body, "more_body": True})
+                await _send(request, chunk, form)
+            del frames, chunk  # they may be large, and the next batch may be long in coming
         if watch.gone:
             return False
         error = None if form.is_done() else stream.interruption()
@@ -90,9 +97,24 @@ async def send_events(request: Request, stream: OpenStream, form: EventForm) -> 
     return True
 
 
-async def _send(request: Request, chunk: bytes, form: EventForm, *, more: bool = True) -> None:
-    body = chunk if form.is_escaped else one_line(chunk)
-    await request.send({"type": "http.response.body", "body": body, "more_body": more})
+async def _send(request: Request, chunk: Chunk, form: EventForm, *, more: bool = True) -> None:
+    if isinstance(chunk, bytes) and len(chunk) <= PIECE:
+        body = chunk if form.is_escaped else one_line(chunk)
+        await request.send({"type": "http.response.body", "body": body, "more_body": more})
+    else:
+        parts = (chunk,) if isinstance(chunk, bytes) else chunk
+        await send_body(request.send, (one_line(piece) for part in parts for piece in _pieces(part)), more=more)
+
+
+def _pieces(part: bytes) -> Iterator[bytes]:
+    """Divide a large chunk between characters, so that no line end is divided."""
+    start = 0
+    while start < len(part):
+        end = start + PIECE
+        while end - start > PIECE - 4 and end < len(part) and part[end] & 0xC0 == 0x80:  # inside a character
+            end -= 1
+        yield part[start:end]
+        start = end
 
 
 class ClientWatch:
@@ -126,11 +148,17 @@ class JSONForm:
         self.prefix = prefix
         self.suffix = suffix
 
-    async def opening(self, stream: OpenStream) -> bytes:
+    async def opening(self, stream: OpenStream) -> Chunk:
         line = b"" if stream.position is None else b"id: %d\n" % stream.position
+        if stream.opening.is_large:
+            before, body, after = stream.opening.json_parts()
+            return b"%bdata: %b%b" % (line, self.prefix, before), body, b"%b%b\n\n" % (after, self.suffix)
         return one_line(b"%bdata: %b%b%b\n\n" % (line, self.prefix, stream.opening.json(), self.suffix))
 
-    def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> bytes:
+    def batch(self, stream: OpenStream, frames: list[StreamFrame]) -> Chunk:
+        if len(frames[0].data) > PIECE:
+            [(seq, data, _)] = frames
+            return b"id: %d\ndata: %b" % (seq, self.prefix), data, b"%b\n\n" % self.suffix
         if self.prefix or stream.has_view:
             return _chunk(frames, self.prefix, self.suffix)
         return _shared_chunk(stream.live, frames)

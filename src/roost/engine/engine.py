@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from roost.engine import listing
 from roost.engine.answers import Answers
+from roost.engine.bodies import LARGE, Bodies, BodyReader, Made
 from roost.engine.cancellation import Cancellation
 from roost.engine.committer import Committer
-from roost.engine.extension import Extensions
+from roost.engine.extension import Extensions, ReaderView
 from roost.engine.hosted import Agents
 from roost.engine.intake import Intake
 from roost.engine.leases import Lease, Worker
@@ -54,6 +55,7 @@ from roost.protocol.types import (
     ListTasksRequest,
     SendMessageRequest,
     SubscribeToTaskRequest,
+    Task,
     TaskState,
 )
 
@@ -61,6 +63,13 @@ log = logging.getLogger("roost.engine")
 
 LEAVE_S = 5.0
 """Seconds for the last calls to the store."""
+
+
+class Measured(NamedTuple):
+    """How large a task is, and what says that it has not changed."""
+
+    size: int
+    version: tuple[object, ...]
 
 
 class StoreFigures(NamedTuple):
@@ -77,6 +86,7 @@ class Engine:
     worker: the name of this process among those that share the store. It changes when the lease is lost.
     wakes: notifies the other processes; None for a store of one process.
     push: what calling webhooks needs; None if none are called.
+    bodies: bounds the large bodies that clients have not read yet.
     """
 
     def __init__(
@@ -91,6 +101,7 @@ class Engine:
         retention: RetentionPolicy | None = None,
         limits: MessageLimits | None = None,
         push: PushSettings | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         retention = retention or RetentionPolicy()
         self.store = store
@@ -100,6 +111,7 @@ class Engine:
         self.extensions = extensions or Extensions()
         self.meter = meter or Meter(Quotas({}))
         self.limits = limits or MessageLimits()
+        self.bodies = bodies or Bodies()
         self.stats = Stats()
         self.draining = asyncio.Event()
         """Set when the host begins to stop: no new messages, and streams end."""
@@ -221,10 +233,16 @@ class Engine:
     # Messages
 
     def send(
-        self, principal: Principal, agent: str, request: SendMessageRequest, activated: Sequence[str] = ()
+        self,
+        principal: Principal,
+        agent: str,
+        request: SendMessageRequest,
+        activated: Sequence[str] = (),
+        reader: BodyReader | None = None,
     ) -> Coroutine[Any, Any, SendResult]:
+        """Send a message. A large response waits until there is room for it, and `reader` has it until its release."""
         incoming = self.intake.prepare(principal, agent, request, activated)
-        return self.sending.send(incoming, self.extensions.view(activated))
+        return self.sending.send(incoming, self.extensions.view(activated), reader)
 
     async def stream(
         self,
@@ -235,6 +253,7 @@ class Engine:
         *,
         counted: bool = True,
         keyed: bool = False,
+        reader: BodyReader | None = None,
     ) -> TaskStream:
         """Send a message and follow its task.
 
@@ -242,7 +261,7 @@ class Engine:
         """
         self._require_streaming(agent)
         incoming = self.intake.prepare(principal, agent, request, activated, keyed=keyed)
-        begin = partial(self.sending.stream, incoming, self.extensions.view(activated))
+        begin = partial(self.sending.stream, incoming, self.extensions.view(activated), reader)
         if not counted:
             return await begin()
         return await self.streams.counted(principal, incoming.principal.tenant, agent, begin)
@@ -254,34 +273,97 @@ class Engine:
     # Tasks
 
     async def get(
-        self, principal: Principal, agent: str, request: GetTaskRequest, activated: Sequence[str] = ()
+        self,
+        principal: Principal,
+        agent: str,
+        request: GetTaskRequest,
+        activated: Sequence[str] = (),
+        reader: BodyReader | None = None,
     ) -> bytes:
-        body = await self._get(principal, agent, request)
         view = self.extensions.view(activated)
-        return body if view is None else view.task(body)
+        if reader is None:
+            return await self._get(principal, agent, request, view)
+        measured = await self._get_small(principal, agent, request, view)
+        if isinstance(measured, bytes):
+            return measured
 
-    async def _get(self, principal: Principal, agent: str, request: GetTaskRequest) -> bytes:
+        async def make() -> Made:
+            return Made(await self._get(principal, agent, request, view))
+
+        key = ("task", request.history_length, *measured.version, *(() if view is None else view.uris))
+        return (await reader.read(measured.size, key, make)).data
+
+    async def _get(self, principal: Principal, agent: str, request: GetTaskRequest, view: ReaderView | None) -> bytes:
+        body = await self._get_small(principal, agent, request, view, most=None)
+        assert isinstance(body, bytes)
+        return body
+
+    async def _get_small(
+        self,
+        principal: Principal,
+        agent: str,
+        request: GetTaskRequest,
+        view: ReaderView | None,
+        most: int | None = LARGE,
+    ) -> bytes | Measured:
+        """Return the task if it has at most `most` bytes; otherwise only how large it is."""
+
+        def look(task: Task, _: int) -> bytes:
+            body = task_bytes(task, request.history_length)
+            return body if view is None else view.task(body)
+
         live = self.lives.get(request.id)
         if live is not None and self.lives.is_current(live) and shows(live.new, live.hidden, principal, agent):
-            return await live.read(lambda task, _: task_bytes(task, request.history_length))
-        stored = await self.lives.stored(principal, agent, request.id)
-        if stored.snapshot is not None and stored.head.state in SETTLED:
-            return snapshot_bytes(stored.snapshot, request.history_length)
-        return await self.lives.read(request.id, lambda task, _: task_bytes(task, request.history_length))
+            if most is not None and live.fold.size > most:
+                return Measured(live.fold.size, (live.fold.version,))
+            return await live.read(look)
+        stored = await self.lives.stored(principal, agent, request.id, most)
+        if stored.head.state in SETTLED:
+            if stored.withheld is not None:
+                return Measured(stored.withheld.size, (request.id, *stored.withheld))
+            if stored.snapshot is not None:
+                body = snapshot_bytes(stored.snapshot, request.history_length)
+                return body if view is None else view.task(body)
+        live = await self.lives.load(request.id)
+        if live is None:
+            raise TaskNotFound(metadata={"taskId": request.id})
+        try:
+            if most is not None and live.fold.size > most:
+                return Measured(live.fold.size, (live.fold.version,))
+            return await live.read(look)
+        finally:
+            self.lives.unhold(live)
 
     async def list_tasks(
-        self, principal: Principal, agent: str, request: ListTasksRequest, activated: Sequence[str] = ()
+        self,
+        principal: Principal,
+        agent: str,
+        request: ListTasksRequest,
+        activated: Sequence[str] = (),
+        reader: BodyReader | None = None,
     ) -> bytes:
-        page = await listing.list_tasks(self.lives, Scope(principal.tenant, principal.owner, agent), request)
-        view = self.extensions.view(activated)
-        return page if view is None else view.page(page)
+        scope, view = Scope(principal.tenant, principal.owner, agent), self.extensions.view(activated)
+        return await listing.list_tasks(self.lives, scope, request, view, reader)
 
     async def cancel(
-        self, principal: Principal, agent: str, request: CancelTaskRequest, activated: Sequence[str] = ()
+        self,
+        principal: Principal,
+        agent: str,
+        request: CancelTaskRequest,
+        activated: Sequence[str] = (),
+        reader: BodyReader | None = None,
     ) -> bytes:
-        body = await self.cancellation.cancel(principal, agent, request.id)
         view = self.extensions.view(activated)
-        return body if view is None else view.task(body)
+        found = [Made(await self.cancellation.cancel(principal, agent, request.id))]
+        if view is not None:
+            found = [Made(view.task(found[0].data))]
+        if reader is None or len(found[0].data) <= LARGE:
+            return found[0].data
+
+        async def make() -> Made:
+            return Made(await self._get(principal, agent, GetTaskRequest(id=request.id), view))
+
+        return (await reader.read(len(found[0].data), None, make, found)).data
 
     async def subscribe(
         self,
@@ -292,12 +374,13 @@ class Engine:
         activated: Sequence[str] = (),
         *,
         counted: bool = True,
+        reader: BodyReader | None = None,
     ) -> TaskStream:
         self._require_streaming(agent)
         if self.draining.is_set():
             raise Unavailable("the host is shutting down; connect again to continue", retry_after=1)
         view = self.extensions.view(activated)
-        return await self.streams.subscribe(principal, agent, request.id, last_event_id, view, counted=counted)
+        return await self.streams.subscribe(principal, agent, request.id, last_event_id, view, reader, counted=counted)
 
     async def delete(self, principal: Principal, agent: str, task_id: str) -> bool:
         """Delete a task of the caller, which is canceled first if it is not over. A tombstone remains.

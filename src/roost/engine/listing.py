@@ -6,9 +6,11 @@ import base64
 import binascii
 from typing import NamedTuple
 
+from roost.engine.bodies import LARGE, BodyReader, Made
+from roost.engine.extension import ReaderView
 from roost.engine.ids import timestamp
 from roost.engine.live_tasks import LiveTasks
-from roost.engine.store_types import ListQuery, Scope, Stored
+from roost.engine.store_types import ListQuery, Scope, Stored, TaskPage
 from roost.engine.views import split, trim_body
 from roost.protocol.codec import encode
 from roost.protocol.errors import InvalidParams, TaskNotFound
@@ -18,7 +20,14 @@ from roost.protocol.types import ListTasksRequest, TaskState
 DEFAULT_PAGE = 50
 
 
-async def list_tasks(lives: LiveTasks, scope: Scope, request: ListTasksRequest) -> bytes:
+async def list_tasks(
+    lives: LiveTasks,
+    scope: Scope,
+    request: ListTasksRequest,
+    view: ReaderView | None,
+    reader: BodyReader | None,
+) -> bytes:
+    """Return a page. It ends early when its tasks have MOST_BYTES, but not before the first one."""
     size = request.page_size or DEFAULT_PAGE
     cursor = _cursor(request.page_token) if request.page_token else None
     query = ListQuery(
@@ -30,18 +39,45 @@ async def list_tasks(lives: LiveTasks, scope: Scope, request: ListTasksRequest) 
         size + 1,
         bool(request.include_artifacts),
     )
-    found = await lives.store.list_tasks(query)
-    page = found.tasks[:size]
-    token = _token(page[-1]) if len(found.tasks) > size else ""
-    shown = [task for stored in page if (task := await _show(lives, stored, request, query)) is not None]
+    if reader is None:
+        return await _page(lives, request, query, await lives.store.list_tasks(query), view)
+    found = await lives.store.list_tasks(query._replace(unread=LARGE))
+
+    async def make() -> Made:
+        return Made(await _page(lives, request, query, await lives.store.list_tasks(query), view))
+
+    if found.size > LARGE:
+        return (await reader.read(found.size, None, make)).data
+    bodies = [Made(await _page(lives, request, query, found, view))]  # tasks at work may be larger than was stored
+    return (await reader.read(len(bodies[0].data), None, make, bodies)).data
+
+
+async def _page(
+    lives: LiveTasks, request: ListTasksRequest, query: ListQuery, found: TaskPage, view: ReaderView | None
+) -> bytes:
+    page = found.tasks[: query.limit - 1]
+    more = found.cut or len(found.tasks) > len(page)
+    shown: list[_Shown] = []
+    size = 0
+    for index, stored in enumerate(page):
+        task = await _show(lives, stored, request, query)
+        if task is None:
+            continue
+        size += len(task.body)
+        if shown and size > query.most:
+            page, more = page[:index], True
+            break
+        shown.append(task)
+    token = _token(page[-1]) if more else ""
     shown.sort(key=lambda task: task.task_id)
     shown.sort(key=lambda task: task.status_time, reverse=True)
-    return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
+    body = b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
         b",".join([task.body for task in shown]),
         encode(token),
-        size,
+        query.limit - 1,
         found.total,
     )
+    return body if view is None else view.page(body)
 
 
 class _Shown(NamedTuple):

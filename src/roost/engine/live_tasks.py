@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from roost.engine import journal
+from roost.engine.bodies import BodyReader
 from roost.engine.extension import Extensions, ReaderView
 from roost.engine.follower import Follower
 from roost.engine.leases import Worker
@@ -82,12 +83,13 @@ class LiveTasks:
             raise TaskNotFound(metadata={"taskId": task_id})
         return live
 
-    async def stored(self, principal: Principal, agent: str | None, task_id: str) -> Stored:
+    async def stored(self, principal: Principal, agent: str | None, task_id: str, most: int | None = None) -> Stored:
         """Return a task as the store has it, of any agent if none is named.
 
         Another's task costs the store what one costs that does not exist.
+        most: a larger snapshot is withheld.
         """
-        stored = await self.store.read_task(task_id, principal.owner)
+        stored = await self.store.read_task(task_id, principal.owner, most)
         if stored is None:
             raise TaskNotFound(metadata={"taskId": task_id})
         if not shows(stored.new, stored.head.hidden, principal, agent or stored.new.scope.agent):
@@ -160,10 +162,15 @@ class LiveTasks:
     # Following
 
     def follow(
-        self, live: LiveTask, position: int, ends: frozenset[TaskState], view: ReaderView | None = None
+        self,
+        live: LiveTask,
+        position: int,
+        ends: frozenset[TaskState],
+        view: ReaderView | None = None,
+        reader: BodyReader | None = None,
     ) -> Follower:
-        """Follow a task from a position on. `view` shows each frame to the reader."""
-        return Follower(live, self.store, self.stats, self.throttle, position, ends, view, self.release)
+        """Follow a task from a position on. `view` shows each frame to the client, which is `reader` of large ones."""
+        return Follower(live, self.store, self.stats, self.throttle, position, ends, view, reader, self.release)
 
 
 def shows(new: NewTask, hidden: bool, principal: Principal, agent: str) -> bool:

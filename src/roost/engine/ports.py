@@ -12,6 +12,7 @@ from typing import Protocol
 
 from roost.engine.checkpoints import Checkpoints
 from roost.engine.store_types import (
+    MOST_BYTES,
     Adopted,
     Append,
     CursorMove,
@@ -37,11 +38,19 @@ from roost.protocol.entries import Entry
 class JournalReader(Protocol):
     """Reads tasks and their entries."""
 
-    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
-        """Return None also for a task of another owner; then no more is read than for one that does not exist."""
+    async def read_task(self, task_id: str, owner: str | None = None, most: int | None = None) -> Stored | None:
+        """Return None also for a task of another owner; then no more is read than for one that does not exist.
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
-        """Read the entries after (after, sub) in order: all of them, or wire entries only."""
+        most: a snapshot with more bytes is withheld.
+        """
+
+    async def read_entries(
+        self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0, most: int = MOST_BYTES
+    ) -> list[Entry]:
+        """Read the entries after (after, sub) in order: all of them, or wire entries only.
+
+        There are fewer than `limit` if they have more than about `most` bytes, but at least one if there is one.
+        """
 
     async def read_internal(self, task_id: str) -> list[Entry]:
         """Read the internal entries of a task, in order."""

@@ -113,7 +113,7 @@ class Delivery:
                 trouble = None
         if trouble is not None:
             return await self._failed(hook, webhook, payload, trouble)
-        if hook.again or len(pending) == PAGE:
+        if hook.again or len(pending) == PAGE or (pending and not pending[-1].settled):
             return 0.0
         await self._rest(hook)
         return None

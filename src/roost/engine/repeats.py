@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from roost.engine.bodies import BodyReader
 from roost.engine.extension import ReaderView
 from roost.engine.follower import SEND_ENDS
 from roost.engine.journal import as_of
 from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks
-from roost.engine.responses import SendResult, TaskStream
+from roost.engine.responses import AsOf, SendResult, TaskStream
 from roost.engine.store_types import Reserved
 from roost.engine.views import splice, split, task_bytes
 from roost.protocol import entries as kinds
@@ -34,11 +35,13 @@ class Repeats:
             seq = reserved.seq if at_once else await self.settled_after(live, reserved.seq)
             task = await as_of(self.store, live.new, seq)
             body = splice(*split(task)) if history is None and not at_once else task_bytes(task, history)
-            return SendResult(body, None, True)
+            return SendResult(body, None, True, AsOf(live.new, seq, history))
         finally:
             self.lives.unhold(live)
 
-    async def stream(self, reserved: Reserved, request: SendMessageRequest, view: ReaderView | None) -> TaskStream:
+    async def stream(
+        self, reserved: Reserved, request: SendMessageRequest, view: ReaderView | None, reader: BodyReader | None
+    ) -> TaskStream:
         """Return the stream of the first send, from its beginning."""
         configuration = request.configuration
         history = None if configuration is None else configuration.history_length
@@ -48,8 +51,9 @@ class Repeats:
             if reply is not None:
                 return TaskStream(SendResult(None, reply, True), None, None)
             task = await as_of(self.store, live.new, reserved.seq)
-            opening = SendResult(task_bytes(task, history), None, True).shown(view)
-            return TaskStream(opening, reserved.seq, self.lives.follow(live, reserved.seq, SEND_ENDS, view))
+            place = AsOf(live.new, reserved.seq, history)
+            opening = SendResult(task_bytes(task, history), None, True, place).shown(view)
+            return TaskStream(opening, reserved.seq, self.lives.follow(live, reserved.seq, SEND_ENDS, view, reader))
         finally:
             self.lives.unhold(live)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from roost.engine.bodies import BodyReader
 from roost.engine.extension import Incoming, ReaderView
 from roost.engine.intake import Intake, Repeated
 from roost.engine.journal import as_of
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.repeats import Repeats
-from roost.engine.responses import ResultWaiter, SendResult, StreamWaiter, TaskStream
+from roost.engine.responses import NO_OPENING, AsOf, ResultWaiter, SendResult, StreamWaiter, TaskStream, within_budget
 from roost.engine.run import Run
 from roost.engine.views import task_bytes, trim_task
 from roost.protocol.errors import Moved
@@ -22,8 +23,16 @@ class Sending:
         self.intake = intake
         self.repeats = repeats
 
-    async def send(self, incoming: Incoming, view: ReaderView | None) -> SendResult:
+    async def send(self, incoming: Incoming, view: ReaderView | None, reader: BodyReader | None) -> SendResult:
         """Accept the message, and return its task when it has ended or asks; or at once, if the client wants that."""
+        result = await self._send(incoming, view)
+        if reader is None or not result.is_large:
+            return result
+        results = [result]
+        del result
+        return await within_budget(self.store, results, reader, view)
+
+    async def _send(self, incoming: Incoming, view: ReaderView | None) -> SendResult:
         configuration = incoming.request.configuration
         waiting = ResultWaiter(self.lives)
         try:
@@ -40,36 +49,51 @@ class Sending:
                 if reply is not None:
                     return SendResult(None, reply)
             if waiting.over or at_once:
-                return SendResult(await live.read(lambda task, _: task_bytes(task, history)), None).shown(view)
+                body, seq = await live.read(lambda task, seq: (task_bytes(task, history), seq))
+                return SendResult(body, None, False, AsOf(live.new, seq, history)).shown(view)
             body = await waiting.settled
-            result = SendResult(body if history is None else trim_task(body, history), None)
+            place = AsOf(live.new, live.shown_seq, history)
+            result = SendResult(body if history is None else trim_task(body, history), None, False, place)
             return result if view is None else result.shown(view)
         except Moved:
             if not self.store.shared:
                 raise
-            return SendResult(await self._elsewhere(live.new.id, accepted, history, at_once), None).shown(view)
+            return (await self._elsewhere(live.new.id, accepted, history, at_once)).shown(view)
         finally:
             waiting.detach()
 
-    async def _elsewhere(self, task_id: str, accepted: int, history: int | None, at_once: bool) -> bytes:
+    async def _elsewhere(self, task_id: str, accepted: int, history: int | None, at_once: bool) -> SendResult:
         """Return the task as accepted, or as it ends or asks, after another host took it over."""
         live = await self.lives.load(task_id)
         if live is None:
             raise Moved
         try:
             seq = accepted if at_once else await self.repeats.settled_after(live, accepted)
-            return task_bytes(await as_of(self.store, live.new, seq), history)
+            body = task_bytes(await as_of(self.store, live.new, seq), history)
+            return SendResult(body, None, False, AsOf(live.new, seq, history))
         finally:
             self.lives.unhold(live)
 
-    async def stream(self, incoming: Incoming, view: ReaderView | None) -> TaskStream:
+    async def stream(self, incoming: Incoming, view: ReaderView | None, reader: BodyReader | None) -> TaskStream:
         """Accept the message, and follow its task from there on."""
+        stream = await self._stream(incoming, view, reader)
+        if reader is None or not stream.opening.is_large:
+            return stream
+        openings, stream = [stream.opening], stream._replace(opening=NO_OPENING)
+        try:
+            return stream._replace(opening=await within_budget(self.store, openings, reader, view))
+        except BaseException:
+            stream.release()
+            raise
+
+    async def _stream(self, incoming: Incoming, view: ReaderView | None, reader: BodyReader | None) -> TaskStream:
         configuration = incoming.request.configuration
-        following = StreamWaiter(self.lives, None if configuration is None else configuration.history_length, view)
+        history = None if configuration is None else configuration.history_length
+        following = StreamWaiter(self.lives, history, view, reader)
         try:
             await self.intake.accept(incoming, following)
         except Repeated as repeated:
-            return await self.repeats.stream(repeated.reserved, incoming.request, view)
+            return await self.repeats.stream(repeated.reserved, incoming.request, view, reader)
         if following.run.decision is not None:
             try:
                 reply = await _decided(following.run)

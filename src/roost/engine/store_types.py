@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -57,12 +57,27 @@ class Snapshot(NamedTuple):
     artifacts: bytes
 
 
+class Withheld(NamedTuple):
+    """A snapshot that was too large to be read."""
+
+    seq: int
+    sub: int
+    size: int
+    """The bytes of its body and artifacts."""
+
+
 class Stored(NamedTuple):
     """A task as the store has it."""
 
     new: NewTask
     head: TaskHead
     snapshot: Snapshot | None
+    withheld: Withheld | None = None
+    """In place of the snapshot, where the reader asked for smaller ones only."""
+
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Bytes that are read from the store at once: of snapshots for a page, or of entries."""
 
 
 class ListQuery(NamedTuple):
@@ -77,15 +92,33 @@ class ListQuery(NamedTuple):
     """The (status_time, id) of the last task of the page before."""
     limit: int
     artifacts: bool
+    most: int = MOST_BYTES
+    """The page ends before its snapshots are larger than this together, but never before the first task."""
+    unread: int | None = None
+    """If the snapshots of the page are larger than this together, none is read, and only the page's size returned."""
 
 
 class TaskPage(NamedTuple):
     tasks: list[Stored]
     total: int
     """Exact up to COUNT_CAP, and COUNT_CAP beyond that."""
+    size: int = 0
+    """The bytes of the page's snapshots."""
+    cut: bool = False
+    """The page ended because of its bytes: there are more tasks."""
 
 
 COUNT_CAP = 10_000
+
+
+def page_end(sizes: Sequence[int], most: int) -> tuple[int, int]:
+    """Return how many of these snapshots fit on a page of `most` bytes, at least one, and their bytes together."""
+    together = 0
+    for index, size in enumerate(sizes):
+        if index and together + size > most:
+            return index, together
+        together += size
+    return len(sizes), together
 
 
 class Position(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from roost.engine.bodies import LARGE, BodyReader, Made
 from roost.engine.extension import ReaderView
 from roost.engine.follower import SUBSCRIBE_ENDS
 from roost.engine.journal import as_of
@@ -31,15 +32,24 @@ class Streams:
         task_id: str,
         last_event_id: int | None,
         view: ReaderView | None,
+        reader: BodyReader | None,
         *,
         counted: bool,
     ) -> TaskStream:
         live = await self.lives.find(principal, agent, task_id)
-        begin = partial(self._subscribe, live, last_event_id, view)
+        tenant = live.new.scope.tenant
         try:
-            return await (self.counted(principal, live.new.scope.tenant, agent, begin) if counted else begin())
+            self._check(live, last_event_id)
+            if reader is None or live.fold.size <= LARGE:
+                begin = partial(self._subscribe, live, last_event_id, view, reader)
+                return await (self.counted(principal, tenant, agent, begin) if counted else begin())
+            find = partial(self.lives.find, principal, agent, task_id)
+            size, version = live.fold.size, live.fold.version
         finally:
             self.lives.unhold(live)
+        del live  # it is as large as its task, and may have to wait for long
+        begin = partial(self._subscribe_large, find, size, version, last_event_id, view, reader)
+        return await (self.counted(principal, tenant, agent, begin) if counted else begin())
 
     async def counted(
         self, principal: Principal, tenant: str, agent: str, begin: Callable[[], Awaitable[TaskStream]]
@@ -58,29 +68,64 @@ class Streams:
             return stream
         return stream._replace(slot=slot)
 
-    async def _subscribe(self, live: LiveTask, last_event_id: int | None, view: ReaderView | None) -> TaskStream:
-        if last_event_id is not None:
-            return await self._resume(live, last_event_id, view)
-        if live.state in TERMINAL:
+    def _check(self, live: LiveTask, last_event_id: int | None) -> None:
+        if last_event_id is None and live.state in TERMINAL:
             raise UnsupportedOperation(
                 f"Task is already {state_word(live.state)}: there is nothing to subscribe to. Read it with GetTask,"
                 " or send Last-Event-ID to replay its stream",
                 metadata={"taskId": live.new.id},
             )
 
+    async def _subscribe(
+        self, live: LiveTask, last_event_id: int | None, view: ReaderView | None, reader: BodyReader | None
+    ) -> TaskStream:
+        if last_event_id is not None:
+            opening = await self._as_of(live, last_event_id)
+            follower = self.lives.follow(live, last_event_id, SUBSCRIBE_ENDS, view, reader)
+            return TaskStream(SendResult(opening, None).shown(view), None, follower)
+
         def look(task: Task, seq: int) -> TaskStream:
-            follower = self.lives.follow(live, seq, SUBSCRIBE_ENDS, view)
+            follower = self.lives.follow(live, seq, SUBSCRIBE_ENDS, view, reader)
             return TaskStream(SendResult(task_bytes(task), None).shown(view), seq, follower)
 
         return await live.read(look)
 
-    async def _resume(self, live: LiveTask, last: int, view: ReaderView | None) -> TaskStream:
-        """Return the Task as of entry `last`, then the entries after it, on a terminal task too."""
+    async def _subscribe_large(
+        self,
+        find: Callable[[], Awaitable[LiveTask]],
+        size: int,
+        version: int,
+        last_event_id: int | None,
+        view: ReaderView | None,
+        reader: BodyReader,
+    ) -> TaskStream:
+        """Begin a stream whose opening is large, as soon as there is room for that. The task is not held meanwhile."""
+
+        async def make() -> Made:
+            live = await find()
+            try:
+                if last_event_id is None:
+                    body, seq = await live.read(lambda task, seq: (task_bytes(task), seq))
+                else:
+                    body, seq = await self._as_of(live, last_event_id), last_event_id
+            finally:
+                self.lives.unhold(live)
+            return Made(body if view is None else view.task(body), seq)
+
+        uris = () if view is None else view.uris
+        made = await reader.read(size, ("subscribe", version, last_event_id, *uris), make)
+        live = await find()
+        try:
+            follower = self.lives.follow(live, made.seq, SUBSCRIBE_ENDS, view, reader)
+        finally:
+            self.lives.unhold(live)
+        return TaskStream(SendResult(made.data, None), made.seq if last_event_id is None else None, follower)
+
+    async def _as_of(self, live: LiveTask, last: int) -> bytes:
+        """Return the Task as of entry `last`. The entries after it follow, on a terminal task too."""
         shown = await live.read(lambda _, seq: seq)
         if not 1 <= last <= shown:
             raise InvalidParams(
                 f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"
             )
-        task = await as_of(self.lives.store, live.new, last)
-        opening = SendResult(task_bytes(task), None).shown(view)
-        return TaskStream(opening, None, self.lives.follow(live, last, SUBSCRIBE_ENDS, view))
+        return task_bytes(await as_of(self.lives.store, live.new, last))

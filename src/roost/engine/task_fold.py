@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from roost.engine.store_types import Snapshot
 from roost.engine.turn import OUTPUT
@@ -23,6 +24,8 @@ from roost.protocol.types import (
 SNAPSHOT_FLOOR = 64 * 1024
 """Bytes of entries below which a running task is not stored as a snapshot."""
 
+_versions = count()
+
 Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
 """The change that an entry makes to the fold. A Part is appended to `output`."""
 
@@ -40,22 +43,29 @@ class TaskFold:
     tail_bytes = 0
     """The size of the entries since the last snapshot."""
     snapshot_size = SNAPSHOT_FLOOR
+    size = 0
+    """About the size of the task as JSON, and rather more: entries have more around the same content."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.version = next(_versions)
+        """Changes with the task. No two folds have the same version."""
 
     @classmethod
     def restore(cls, task: Task, tail_bytes: int, snapshot: Snapshot | None) -> TaskFold:
         fold = cls(task)
-        fold.tail_bytes = tail_bytes
         if snapshot is not None:
             fold._measure(snapshot)
+        fold.tail_bytes = tail_bytes
+        fold.size += tail_bytes
         return fold
 
     def apply(self, entries: Sequence[Entry], events: Sequence[Event], size: int) -> States:
         """Apply entries of this process, whose events it knows."""
         task, states = self.task, {}
         self.tail_bytes += size
+        self.size += size
+        self.version = next(_versions)
         for entry, event in zip(entries, events, strict=True):
             if type(event) is Part:
                 apply_part(task, OUTPUT, event)
@@ -71,8 +81,10 @@ class TaskFold:
     def apply_stored(self, entries: Sequence[Entry]) -> States:
         """Apply entries that another process has written."""
         states: States = {}
+        self.version = next(_versions)
         for entry in entries:
             self.tail_bytes += len(entry.data)
+            self.size += len(entry.data)
             if entry.kind == kinds.MESSAGE:
                 apply_message(self.task, _read_message(entry.data))
             elif entry.sub == 0:
@@ -96,4 +108,5 @@ class TaskFold:
         return snapshot
 
     def _measure(self, snapshot: Snapshot) -> None:
-        self.snapshot_size = max(SNAPSHOT_FLOOR, len(snapshot.body) + len(snapshot.artifacts))
+        self.size = len(snapshot.body) + len(snapshot.artifacts)
+        self.snapshot_size = max(SNAPSHOT_FLOOR, self.size)

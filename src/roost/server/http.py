@@ -126,10 +126,10 @@ class HTTPProtocol(HttpToolsProtocol):
         self.piece = 0
         """The size of the last read, in bytes."""
         self.refused = False
-        self.unsent = 0
-        """Bytes that waited to be sent when the sweep last looked."""
+        self.sent = 0
+        """Bytes that had been sent when the sweep last looked."""
         self.stalled: float | None = None
-        """The time when the client stopped reading them; None while it reads."""
+        """The time when the client was last seen to read; None while nothing waits for it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self.loop, self)))
@@ -287,10 +287,11 @@ class HTTPProtocol(HttpToolsProtocol):
 
     def _is_read(self, now: float) -> bool:
         """False if the client has read nothing of what it is sent for longer than the limit."""
-        before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
-        if not self.unsent or self.unsent < before:
+        unsent = self.transport.get_write_buffer_size()
+        before, self.sent = self.sent, cast(Corked, self.transport).written - unsent
+        if not unsent:
             self.stalled = None
-        elif self.stalled is None:
+        elif self.stalled is None or self.sent > before:
             self.stalled = now
         return self.stalled is None or now - self.stalled < self.limits.write_s
 
@@ -298,7 +299,7 @@ class HTTPProtocol(HttpToolsProtocol):
         if not self._is_read(now):
             REFUSED["write_time"] += 1
             self.transport.abort()
-        elif self.unsent:
+        elif self.transport.get_write_buffer_size():
             return
         elif self.since is None:
             self.since = now
@@ -396,8 +397,14 @@ class Corked:
         self.loop = loop
         self.pending: list[bytes] = []
         self.size = 0
+        self.written = 0
+        """Bytes that the transport has been given."""
 
     def write(self, data: bytes) -> None:
+        if len(data) >= FLUSH_BYTES:
+            self.flush()
+            self._pass(data)
+            return
         if not self.pending:
             self.loop.call_soon(self.flush)
         self.pending.append(data)
@@ -408,8 +415,12 @@ class Corked:
     def flush(self) -> None:
         if self.pending:
             data, self.pending, self.size = b"".join(self.pending), [], 0
-            if not self.transport.is_closing():  # uvloop raises if the client has disconnected meanwhile
-                self.transport.write(data)
+            self._pass(data)
+
+    def _pass(self, data: bytes) -> None:
+        if not self.transport.is_closing():  # uvloop raises if the client has disconnected meanwhile
+            self.written += len(data)
+            self.transport.write(data)
 
     def write_eof(self) -> None:
         self.flush()

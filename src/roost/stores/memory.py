@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from roost.engine.stats import size_of, summed
 from roost.engine.store_types import (
     COUNT_CAP,
+    MOST_BYTES,
     Adopted,
     Append,
     CursorMove,
@@ -32,7 +33,9 @@ from roost.engine.store_types import (
     Tombstone,
     Update,
     UsageDelta,
+    Withheld,
     adopted_from,
+    page_end,
 )
 from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
@@ -40,6 +43,8 @@ from roost.protocol.states import ACTIVE, PAUSED, TERMINAL
 from roost.protocol.types import TaskState
 from roost.stores.memory_checkpoints import MemoryCheckpoints
 from roost.stores.memory_identities import MemoryIdentities
+
+ANY_SIZE = 2**62
 
 
 class _Row:
@@ -110,21 +115,31 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
                     self.pushes[key] = push._replace(due=now_ms(), holder=row.head.worker)
         return None
 
-    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
+    async def read_task(self, task_id: str, owner: str | None = None, most: int | None = None) -> Stored | None:
         row = self.rows.get(task_id)
-        return None if row is None or owner not in (None, row.new.scope.owner) else _stored(row)
+        if row is None or owner not in (None, row.new.scope.owner):
+            return None
+        stored, size = _stored(row), _size(row)
+        if row.snapshot is None or most is None or size <= most:
+            return stored
+        return stored._replace(snapshot=None, withheld=Withheld(row.snapshot.seq, row.snapshot.sub, size))
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
+    async def read_entries(
+        self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0, most: int = MOST_BYTES
+    ) -> list[Entry]:
         row = self.rows.get(task_id)
         if row is None:
             return []
         start = bisect_right(row.entries, (after, sub), key=lambda entry: (entry.seq, entry.sub))
         found: list[Entry] = []
+        size = 0
         for entry in row.entries[start:]:
-            if len(found) == limit:
+            if wire and entry.sub:
+                continue
+            size += len(entry.data)
+            if len(found) == limit or (found and size > most):
                 break
-            if not wire or entry.sub == 0:
-                found.append(entry)
+            found.append(entry)
         return found
 
     async def read_internal(self, task_id: str) -> list[Entry]:
@@ -147,14 +162,18 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         if query.cursor is not None:
             status_time, task_id = query.cursor
             rows = [row for row in rows if (-row.head.status_time, row.new.id) > (-status_time, task_id)]
-        return TaskPage([_stored(row, query.artifacts) for row in rows[: query.limit]], total)
+        rows = rows[: query.limit]
+        end, size = page_end([_size(row, query.artifacts) for row in rows], query.most)
+        if query.unread is not None and size > query.unread:
+            return TaskPage([], total, size, end < len(rows))
+        return TaskPage([_stored(row, query.artifacts) for row in rows[:end]], total, size, end < len(rows))
 
     async def read_updates(self, positions: Sequence[Position], limit: int) -> list[Update]:
         found = []
         for task_id, seq, sub in positions:
             row = self.rows.get(task_id)
             if row is not None:
-                entries = await self.read_entries(task_id, seq, limit, wire=False, sub=sub)
+                entries = await self.read_entries(task_id, seq, limit, wire=False, sub=sub, most=ANY_SIZE)
                 found.append(Update(task_id, row.head, entries))
         return found
 
@@ -434,3 +453,9 @@ def _stored(row: _Row, artifacts: bool = True) -> Stored:
     if snapshot is not None and not artifacts:
         snapshot = snapshot._replace(artifacts=b"[]")
     return Stored(row.new, row.head, snapshot)
+
+
+def _size(row: _Row, artifacts: bool = True) -> int:
+    if row.snapshot is None:
+        return 0
+    return len(row.snapshot.body) + (len(row.snapshot.artifacts) if artifacts else 0)

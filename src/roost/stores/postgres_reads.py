@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roost.engine.store_types import COUNT_CAP, ListQuery, Position, Stored, TaskPage, Update
+from roost.engine.store_types import COUNT_CAP, MOST_BYTES, ListQuery, Position, Stored, TaskPage, Update
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
 from roost.stores.postgres_commit import digest
@@ -16,6 +16,7 @@ from roost.stores.postgres_rows import (
     TASK,
     decode_segment,
     entries_after,
+    fitting,
     head_of,
     stored_of,
     to_text,
@@ -26,7 +27,8 @@ STATES = [code for code in STATE_OF if code > 0]
 
 SNAPSHOT = """
     LEFT JOIN LATERAL (
-        SELECT last_seq, last_sub, body, artifacts
+        SELECT last_seq, last_sub, body, artifacts,
+            octet_length(body) + coalesce(octet_length(artifacts), 0) AS size, octet_length(body) AS body_size
         FROM segments
         WHERE task_id = t.id AND body IS NOT NULL
         ORDER BY last_seq DESC, last_sub DESC
@@ -35,41 +37,48 @@ SNAPSHOT = """
 """
 
 READ_TASK = f"""
-    SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts
+    SELECT {TASK}, s.last_seq, s.last_sub, CASE WHEN s.size <= $2 THEN s.body END,
+        CASE WHEN s.size <= $2 THEN s.artifacts END, coalesce(s.size, 0)
     FROM tasks t
     JOIN scopes c ON c.id = t.scope
     {SNAPSHOT}
     WHERE t.id = $1
 """
-READ_OWNED = f"{READ_TASK} AND c.owner = $2"
+READ_OWNED = f"{READ_TASK} AND c.owner = $3"
+ANY_SIZE = 2**31 - 1
 
 
-def _segments(task_id: str, seq: str, sub: str, limit: str, counted: str = "count") -> str:
-    """Select segments after a position, until they hold `limit` entries. The first may hold earlier entries too."""
+def _segments(task_id: str, seq: str, sub: str, limit: str, most: str, counted: str = "count") -> str:
+    """Select segments after a position, until they hold `limit` entries or `most` bytes.
+
+    The first may hold earlier entries too, and may be larger.
+    """
     return f"""
         SELECT entries, last_seq, last_sub
         FROM (
             SELECT entries, last_seq, last_sub,
                 sum({counted}) OVER (ORDER BY last_seq, last_sub) - {counted}
-                    - first_value({counted}) OVER (ORDER BY last_seq, last_sub) AS before
+                    - first_value({counted}) OVER (ORDER BY last_seq, last_sub) AS before,
+                sum(octet_length(entries)) OVER (ORDER BY last_seq, last_sub) AS size,
+                row_number() OVER (ORDER BY last_seq, last_sub) AS number
             FROM segments
             WHERE task_id = {task_id} AND (last_seq, last_sub) > ({seq}, {sub}) AND {counted} > 0
             ORDER BY last_seq, last_sub
             LIMIT {limit} + 1
         ) found
-        WHERE before < {limit}
+        WHERE before < {limit} AND (number = 1 OR size <= {most})
         ORDER BY last_seq, last_sub
     """
 
 
-READ_ENTRIES = _segments("$1", "$2", "$3", "$4::bigint")
-READ_WIRE = _segments("$1", "$2", "$3", "$4::bigint", "(count - internal)")
+READ_ENTRIES = _segments("$1", "$2", "$3", "$4::bigint", "$5::bigint")
+READ_WIRE = _segments("$1", "$2", "$3", "$4::bigint", "$5::bigint", "(count - internal)")
 READ_INTERNAL = "SELECT entries FROM segments WHERE task_id = $1 AND internal > 0 ORDER BY last_seq, last_sub"
 READ_UPDATES = f"""
     SELECT p.ord, {HEAD}, s.entries
     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS p (id, seq, sub, ord)
     JOIN tasks t ON t.id = p.id
-    LEFT JOIN LATERAL ({_segments("p.id", "p.seq", "p.sub", "$4::bigint")}) s ON true
+    LEFT JOIN LATERAL ({_segments("p.id", "p.seq", "p.sub", "$4::bigint", str(ANY_SIZE))}) s ON true
     ORDER BY p.ord, s.last_seq, s.last_sub
 """
 
@@ -77,17 +86,20 @@ READ_UPDATES = f"""
 class PostgresReads:
     pool: Pool
 
-    async def read_task(self, task_id: str, owner: str | None = None) -> Stored | None:
+    async def read_task(self, task_id: str, owner: str | None = None, most: int | None = None) -> Stored | None:
+        size = ANY_SIZE if most is None else most
         if owner is None:
-            rows = await self.pool.rows(READ_TASK, to_text(task_id))
+            rows = await self.pool.rows(READ_TASK, to_text(task_id), size)
         else:
-            rows = await self.pool.rows(READ_OWNED, to_text(task_id), to_text(owner))
+            rows = await self.pool.rows(READ_OWNED, to_text(task_id), size, to_text(owner))
         return stored_of(rows[0]) if rows else None
 
-    async def read_entries(self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0) -> list[Entry]:
-        rows = await self.pool.rows(READ_WIRE if wire else READ_ENTRIES, to_text(task_id), after, sub, limit)
-        found = entries_after((row[0] for row in rows), (after, sub))
-        return [entry for entry in found if not (wire and entry.sub)][:limit]
+    async def read_entries(
+        self, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0, most: int = MOST_BYTES
+    ) -> list[Entry]:
+        rows = await self.pool.rows(READ_WIRE if wire else READ_ENTRIES, to_text(task_id), after, sub, limit, most)
+        found = [entry for entry in entries_after((row[0] for row in rows), (after, sub)) if not (wire and entry.sub)]
+        return fitting(found[:limit], most)
 
     async def read_internal(self, task_id: str) -> list[Entry]:
         rows = await self.pool.rows(READ_INTERNAL, to_text(task_id))
@@ -112,8 +124,9 @@ class PostgresReads:
     async def list_tasks(self, query: ListQuery) -> TaskPage:
         statement = _Listing(query)
         rows = await self.pool.rows(statement.sql, *statement.args)
-        tasks = [stored_of(row[1:]) for row in rows if row[1] is not None]
-        return TaskPage(tasks, rows[0][0])
+        total, size, cut = rows[0][:3]
+        tasks = [stored_of(row[3:]) for row in rows if row[3] is not None]
+        return TaskPage(tasks, total, size, cut)
 
 
 class _Listing:
@@ -133,7 +146,8 @@ class _Listing:
             at, after = self._arg(query.cursor[0]), self._arg(to_text(query.cursor[1]))
             conditions.append(f"status_time <= {at} AND (status_time < {at} OR id > {after})")
         paged = [" AND ".join([part, *conditions]) for part in _parts(query)]
-        limit = self._arg(query.limit)
+        limit, most = self._arg(query.limit), self._arg(query.most)
+        unread = self._arg(ANY_SIZE if query.unread is None else query.unread)
         self.sql = f"""
             WITH page AS (
                 SELECT *
@@ -148,13 +162,30 @@ class _Listing:
                     {" UNION ALL ".join(f"SELECT 1 FROM tasks WHERE {one}" for one in every)}
                     LIMIT {COUNT_CAP}
                 ) found
+            ), sized AS (
+                SELECT {TASK}, s.last_seq, s.last_sub, s.body,
+                    {"s.artifacts" if query.artifacts else "NULL"} AS artifacts,
+                    coalesce({"s.size" if query.artifacts else "s.body_size"}, 0) AS size
+                FROM page t
+                JOIN scopes c ON c.id = t.scope
+                {SNAPSHOT}
+            ), summed AS (
+                SELECT *, sum(size) OVER (ORDER BY status_time DESC, id) AS until,
+                    row_number() OVER (ORDER BY status_time DESC, id) AS number
+                FROM sized
+            ), fitting AS (
+                SELECT * FROM summed WHERE number = 1 OR until <= {most}
+            ), pages AS (
+                SELECT coalesce(max(until), 0)::bigint AS bytes,
+                    count(*) < (SELECT count(*) FROM page) AS cut
+                FROM fitting
             )
-            SELECT counted.total, {TASK}, s.last_seq, s.last_sub, s.body, {"s.artifacts" if query.artifacts else "NULL"}
+            SELECT counted.total, pages.bytes, pages.cut, id, tenant, owner, agent, context_id, created, state,
+                status_time, worker, fence, hidden, last_seq, last_sub, body, artifacts, size
             FROM counted
-            LEFT JOIN page t ON true
-            LEFT JOIN scopes c ON c.id = t.scope
-            {SNAPSHOT}
-            ORDER BY t.status_time DESC, t.id
+            CROSS JOIN pages
+            LEFT JOIN fitting ON pages.bytes <= {unread}
+            ORDER BY status_time DESC, id
         """
 
     def _arg(self, value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from roost.engine.store_types import NewTask, Push, PushConfig, Scope, Snapshot, Stored, TaskHead
+from roost.engine.store_types import NewTask, Push, PushConfig, Scope, Snapshot, Stored, TaskHead, Withheld
 from roost.protocol.entries import Entry
 from roost.stores.sqlite_schema import STATE_OF
 
@@ -28,12 +28,13 @@ def head_of(row: Any) -> TaskHead:
 
 
 def stored_of(row: Any) -> Stored:
-    """Make a task from the columns of TASK and (last_seq, last_sub, body, artifacts)."""
+    """Make a task from the columns of TASK and (last_seq, last_sub, body, artifacts, size)."""
     task_id, tenant, owner, agent, context_id = (from_text(text) for text in row[:5])
     new = NewTask(task_id, Scope(tenant, owner, agent), context_id, row[5])
-    seq, sub, body, artifacts = row[11:15]
+    seq, sub, body, artifacts, size = row[11:16]
     snapshot = None if body is None else Snapshot(seq, sub, body, artifacts or b"[]")
-    return Stored(new, head_of(row[6:11]), snapshot)
+    withheld = Withheld(seq, sub, size) if body is None and size else None
+    return Stored(new, head_of(row[6:11]), snapshot, withheld)
 
 
 def push_of(row: Any) -> Push:
@@ -45,6 +46,16 @@ def push_of(row: Any) -> Push:
 
 def entries_after(blobs: Iterable[bytes], after: tuple[int, int]) -> list[Entry]:
     return [entry for blob in blobs for entry in decode_segment(blob) if (entry.seq, entry.sub) > after]
+
+
+def fitting(entries: list[Entry], most: int) -> list[Entry]:
+    """Return the first of these entries that have `most` bytes together, at least one if there is one."""
+    size = 0
+    for index, entry in enumerate(entries):
+        size += len(entry.data)
+        if index and size > most:
+            return entries[:index]
+    return entries
 
 
 def to_text(text: str) -> str:

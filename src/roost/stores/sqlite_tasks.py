@@ -10,6 +10,7 @@ import msgspec
 
 from roost.engine.store_types import (
     COUNT_CAP,
+    MOST_BYTES,
     Adopted,
     ListQuery,
     NewTask,
@@ -20,7 +21,9 @@ from roost.engine.store_types import (
     TaskHead,
     TaskPage,
     Update,
+    Withheld,
     adopted_from,
+    page_end,
 )
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
@@ -30,6 +33,9 @@ TASK = "t.id, t.context_id, t.created, t.state, t.status_time, t.worker, t.fence
 SNAPSHOT = (
     "SELECT rowid FROM segments WHERE task_id = t.id AND body IS NOT NULL ORDER BY last_seq DESC, last_sub DESC LIMIT 1"
 )
+SIZE = "ifnull(length(s.body), 0) + ifnull(length(s.artifacts), 0)"
+"""The length of a blob is known without reading it."""
+ANY_SIZE = 2**62
 SETTLED = [code for code in STATE_OF if code > 2]
 
 decode_segment = msgspec.msgpack.Decoder(list[Entry]).decode
@@ -40,20 +46,31 @@ def probe(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'probes'")
 
 
-def read_task(connection: sqlite3.Connection, task_id: str, owner: str | None = None) -> Stored | None:
+def read_task(
+    connection: sqlite3.Connection, task_id: str, owner: str | None = None, most: int | None = None
+) -> Stored | None:
     row = connection.execute(
-        f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, s.artifacts, tenant, owner, agent"
+        f"SELECT {TASK}, s.last_seq, s.last_sub, CASE WHEN {SIZE} <= ?3 THEN s.body END,"
+        f" CASE WHEN {SIZE} <= ?3 THEN s.artifacts END, {SIZE}, tenant, owner, agent"
         " FROM tasks t CROSS JOIN scopes ON scopes.id = t.scope"
-        f" LEFT JOIN segments s ON s.rowid = ({SNAPSHOT}) WHERE t.id = ? AND owner = ifnull(?, owner)",
-        (task_id, owner),
+        f" LEFT JOIN segments s ON s.rowid = ({SNAPSHOT}) WHERE t.id = ?1 AND owner = ifnull(?2, owner)",
+        (task_id, owner, ANY_SIZE if most is None else most),
     ).fetchone()
-    return None if row is None else _stored(row, Scope(*row[12:]))
+    return None if row is None else _stored(row, Scope(*row[13:]))
 
 
 def read_entries(
-    connection: sqlite3.Connection, task_id: str, after: int, limit: int, *, wire: bool, sub: int = 0
+    connection: sqlite3.Connection,
+    task_id: str,
+    after: int,
+    limit: int,
+    *,
+    wire: bool,
+    sub: int = 0,
+    most: int = MOST_BYTES,
 ) -> list[Entry]:
     found: list[Entry] = []
+    size = 0
     rows = connection.execute(
         "SELECT entries FROM segments WHERE task_id = ? AND (last_seq, last_sub) > (?, ?) ORDER BY last_seq, last_sub",
         (task_id, after, sub),
@@ -61,6 +78,10 @@ def read_entries(
     for (blob,) in rows:
         for entry in decode_segment(blob):
             if (entry.seq, entry.sub) > (after, sub) and (not wire or entry.sub == 0):
+                size += len(entry.data)
+                if found and (size > most or len(found) == limit):
+                    rows.close()
+                    return found
                 found.append(entry)
         if len(found) >= limit:
             rows.close()
@@ -79,7 +100,7 @@ def read_updates(connection: sqlite3.Connection, positions: Sequence[Position], 
     connection.execute("BEGIN")
     try:
         return [
-            Update(task_id, head, read_entries(connection, task_id, seq, limit, wire=False, sub=sub))
+            Update(task_id, head, read_entries(connection, task_id, seq, limit, wire=False, sub=sub, most=ANY_SIZE))
             for task_id, seq, sub in positions
             if (head := _read_head(connection, task_id)) is not None
         ]
@@ -103,29 +124,48 @@ def list_tasks(connection: sqlite3.Connection, query: ListQuery) -> TaskPage:
     where, args = _filters(query, found[0])
     rows: list[tuple[Any, ...]] = []
     total = 0
-    for part in _parts(query):
-        count = connection.execute(
-            f"SELECT count(*) FROM (SELECT 1 FROM tasks t WHERE {part} AND {where} LIMIT {COUNT_CAP})", args
-        ).fetchone()[0]
-        if count:
-            total += count
-            rows += _page(connection, query, f"{part} AND {where}", args)
-    rows.sort(key=lambda row: (-row[4], row[0]))
-    return TaskPage([_stored(row, query.scope) for row in rows[: query.limit]], min(total, COUNT_CAP))
+    connection.execute("BEGIN")
+    try:
+        for part in _parts(query):
+            count = connection.execute(
+                f"SELECT count(*) FROM (SELECT 1 FROM tasks t WHERE {part} AND {where} LIMIT {COUNT_CAP})", args
+            ).fetchone()[0]
+            if count:
+                total += count
+                rows += _page(connection, query, f"{part} AND {where}", args)
+        rows.sort(key=lambda row: (-row[4], row[0]))
+        total = min(total, COUNT_CAP)
+        end, size = page_end([row[11] for row in rows[: query.limit]], query.most)
+        cut = end < min(len(rows), query.limit)
+        if query.unread is not None and size > query.unread:
+            return TaskPage([], total, size, cut)
+        bodies = _bodies(connection, query, [row[10] for row in rows[:end] if row[10] is not None])
+    finally:
+        connection.execute("ROLLBACK")
+    tasks = [_stored((*row[:10], *bodies.get(row[10], (None, None)), row[11]), query.scope) for row in rows[:end]]
+    return TaskPage(tasks, total, size, cut)
 
 
 def _page(connection: sqlite3.Connection, query: ListQuery, where: str, args: list[Any]) -> list[tuple[Any, ...]]:
+    """Return tasks with the rowid and the size of their snapshot, which is not read yet."""
     if query.cursor is not None:
         status_time, task_id = query.cursor
         where += " AND status_time <= ? AND (status_time < ? OR id > ?)"
         args = [*args, status_time, status_time, task_id]
-    artifacts = "s.artifacts" if query.artifacts else "NULL"
     return connection.execute(
-        f"SELECT {TASK}, s.last_seq, s.last_sub, s.body, {artifacts} FROM ("
-        f"SELECT * FROM tasks t WHERE {where} ORDER BY status_time DESC, id LIMIT ?"
+        f"SELECT {TASK}, s.last_seq, s.last_sub, s.rowid, {SIZE if query.artifacts else 'ifnull(length(s.body), 0)'}"
+        f" FROM (SELECT * FROM tasks t WHERE {where} ORDER BY status_time DESC, id LIMIT ?"
         f") t LEFT JOIN segments s ON s.rowid = ({SNAPSHOT})",
         [*args, query.limit],
     ).fetchall()
+
+
+def _bodies(
+    connection: sqlite3.Connection, query: ListQuery, rowids: list[int]
+) -> dict[int, tuple[bytes, bytes | None]]:
+    artifacts = "artifacts" if query.artifacts else "NULL"
+    rows = connection.execute(f"SELECT rowid, body, {artifacts} FROM segments WHERE rowid IN ({marks(rowids)})", rowids)
+    return {rowid: (body, made) for rowid, body, made in rows}
 
 
 def _parts(query: ListQuery) -> list[str]:
@@ -208,8 +248,11 @@ def marks(values: Sequence[object]) -> str:
 
 
 def _stored(row: tuple[Any, ...], scope: Scope) -> Stored:
-    snapshot = None if row[10] is None else Snapshot(row[8], row[9], row[10], row[11] or b"[]")
-    return Stored(NewTask(row[0], scope, row[1], row[2]), _head(row[3:8]), snapshot)
+    """Make a task from the columns of TASK and (last_seq, last_sub, body, artifacts, size)."""
+    seq, sub, body, artifacts, size = row[8:13]
+    snapshot = None if body is None else Snapshot(seq, sub, body, artifacts or b"[]")
+    withheld = Withheld(seq, sub, size) if body is None and size else None
+    return Stored(NewTask(row[0], scope, row[1], row[2]), _head(row[3:8]), snapshot, withheld)
 
 
 def _head(row: tuple[Any, ...]) -> TaskHead:

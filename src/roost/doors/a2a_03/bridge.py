@@ -131,7 +131,7 @@ async def _converted(call: Call, size: int, work: Callable[..., bytes], *args: b
     """Convert what is small here, and the rest in a worker process."""
     if size <= LARGE:
         return work(*args)
-    return await call.context.bodies.workers.run(call.principal.name, work, *args)
+    return await call.context.requests.workers.run(call.principal.name, work, *args)
 
 
 class _Configs(Struct):

@@ -71,7 +71,7 @@ class OldGrpcDoor(GrpcDoor):
         return await carry_out(call, operation, _request(method, operation, params), write_result)
 
     async def prepared(self, call: Call, data: bytes) -> PreparedRequest:
-        return await call.context.bodies.prepared(call.principal, prepare_protobuf, data)
+        return await call.context.requests.prepared(call.principal, prepare_protobuf, data)
 
     async def open(self, call: Call, method: str, operation: Operation, params: Any) -> TaskStream:
         return await open_stream(call, operation, _request(method, operation, params))

@@ -22,10 +22,10 @@ from roost.doors.a2a_03.bridge import (
 from roost.doors.a2a_03.door import negotiate
 from roost.doors.a2a_03.requests import from_params
 from roost.doors.admission import Call
-from roost.doors.bodies import too_large
 from roost.doors.errors import rpc_error
 from roost.doors.http import REPLAYED, Request, Response, respond
 from roost.doors.jsonrpc import Envelope, params_of
+from roost.doors.requests import too_large
 from roost.doors.sse import send_events
 from roost.protocol.codec import encode
 from roost.protocol.cost import JSONLimits, check
@@ -50,10 +50,11 @@ KINDS: dict[str, type[BaseModel]] = {
 
 async def serve(call: Call, request: Request, envelope: Envelope, request_id: bytes) -> None:
     negotiate(call, request)
+    call = call._replace(converts=True)
     operation = _operation(envelope.method)
     request.route = f"{request.route} {envelope.method}"
     params = params_of(envelope)
-    bodies = call.context.bodies
+    bodies = call.context.requests
     if len(params) <= LARGE:
         asked = request_of(operation, from_params(KINDS[operation.name], envelope.method, params))
     elif operation.request is SendMessageRequest:

@@ -39,6 +39,7 @@ Form = Callable[[Any], bytes]
 
 
 async def serve(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
+    call = call._replace(converts=True)
     asked = await _request(operation, call, request, path)
     if operation.streams:
         async with call.stream(open_stream(call, operation, asked)) as stream:
@@ -56,7 +57,7 @@ async def _request(operation: Operation, call: Call, request: Request, path: dic
         case "SendMessage" | "SendStreamingMessage":
             body = await read_body(call, request)
             if len(body) > LARGE:
-                return await call.context.bodies.prepared(call.principal, prepare_json, body)
+                return await call.context.requests.prepared(call.principal, prepare_json, body)
             return request_of(operation, from_json(body))
     return request_of(operation, await _core(operation, call, request, path))
 
@@ -75,7 +76,7 @@ async def _core(operation: Operation, call: Call, request: Request, path: dict[s
             query = request.query
             config_id = query.get("configId", query.get("config_id", ""))
             body = await read_body(call, request)
-            call.context.bodies.fields(body)  # checks what it costs
+            call.context.requests.fields(body)  # checks what it costs
             return push_from_json(path["taskId"], body, config_id)
     if request.method == "POST":
         await _check_empty(call, request)

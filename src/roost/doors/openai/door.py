@@ -292,24 +292,24 @@ class OpenAIDoor(Door):
     async def _read_chat(self, request: Request, principal: Principal) -> LargeTurn[ChatRequest]:
         body = await self._body(request)
         if is_light(body):
-            return LargeTurn(parse(ChatRequest, body, self.context.bodies.json))
+            return LargeTurn(parse(ChatRequest, body, self.context.requests.json))
         return _decode_chat(await self._read_large(request, principal, read_chat, body))
 
     async def _read_response(self, request: Request, principal: Principal) -> LargeTurn[ResponsesRequest]:
         body = await self._body(request)
         if is_light(body):
-            return LargeTurn(parse(ResponsesRequest, body, self.context.bodies.json))
+            return LargeTurn(parse(ResponsesRequest, body, self.context.requests.json))
         return _decode_response(await self._read_large(request, principal, read_response, body))
 
     async def _body(self, request: Request) -> bytes:
-        body = await request.body(self.context.bodies.most)
+        body = await request.body(self.context.requests.most)
         check_content_type(request, body)
         return body
 
     async def _read_large(
         self, request: Request, principal: Principal, work: Callable[..., bytes], body: bytes
     ) -> bytes:
-        bodies, in_session = self.context.bodies, SESSION in request.headers
+        bodies, in_session = self.context.requests, SESSION in request.headers
         return await bodies.workers.run(principal.name, work, body, in_session, *bodies.json, *bodies.messages)
 
     async def _call_model(self, request: Request, principal: Principal, name: str | None) -> Call:
@@ -322,7 +322,8 @@ class OpenAIDoor(Door):
         return await self._call(request, principal, name)
 
     async def _call(self, request: Request, principal: Principal, agent: str) -> Call:
-        return await self.admission.agent(self.context, request, principal, agent, speaks_any)
+        call = await self.admission.agent(self.context, request, principal, agent, speaks_any)
+        return call._replace(converts=True)
 
 
 _decode_chat = msgspec.msgpack.Decoder(LargeTurn[ChatRequest]).decode
@@ -349,6 +350,7 @@ async def _answer(exchange: Exchange, write: Callable[[Exchange], bytes]) -> Non
 
 
 async def _ok(exchange: Exchange, body: bytes) -> None:
+    exchange.call.reader.admit(len(body))
     await respond(exchange.request, Response(200, body, headers=[*NOT_KEPT, *exchange.headers()]))
 
 

@@ -76,8 +76,12 @@ async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: b
     async def opened() -> TaskStream:
         with _in_their_words(wanted.turn):
             engine, keyed = call.context.engine, bool(request.header(KEY).strip())
+            reader = call.reader if wanted.streams else None
             return await engine.stream(
-                call.principal, call.agent, sending, request.extensions, counted=wanted.streams, keyed=keyed
+                *(call.principal, call.agent, sending, request.extensions),
+                counted=wanted.streams,
+                keyed=keyed,
+                reader=reader,
             )
 
     async with call.stream(opened()) as stream:
@@ -90,6 +94,8 @@ async def begin(call: Call, request: Request, wanted: TurnRequest, *, cancels: b
             task = raw_decoder(Task)(opening.task)
         place = TurnReference(call.agent, task.id, stream.position or 0)
         kept = opening.task is not None
+        del opening
+        stream.opening_is_sent()
         yield Exchange(call, request, place, TurnReader(task), stream, kept=kept, cancels=cancels)
 
 
@@ -239,7 +245,8 @@ async def reopen(call: Call, request: Request, place: TurnReference, *, follow: 
     async def opened() -> TaskStream:
         try:
             engine = call.context.engine
-            return await engine.subscribe(call.principal, call.agent, asked, place.seq, counted=follow)
+            reader = call.reader if follow else None
+            return await engine.subscribe(call.principal, call.agent, asked, place.seq, counted=follow, reader=reader)
         except InvalidParams:
             raise TaskNotFound from None
 

@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Wire)
 read_prepared = raw_decoder(PreparedRequest)
 
 
-class Bodies:
+class RequestReader:
     """Decodes requests.
 
     workers: convert what is large.
