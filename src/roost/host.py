@@ -147,6 +147,7 @@ class Host:
                 JSONLimits(settings.max_values, settings.max_depth, settings.max_digits),
                 limits,
                 settings.max_body,
+                settings.write_s,
             ),
             public_url=settings.public_url.rstrip("/"),
             bound_url=self.place,

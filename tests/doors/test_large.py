@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +19,8 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from roost.doors.requests import LARGE_BODIES
+from roost.engine.budget import SHARE
 from tests.doors.serving import healthy
 from tests.doors.wire import VERSION, Door, Rest, Rpc
 from tests.grpc.wire import GRPC, place_of
@@ -290,3 +295,37 @@ def test_only_messages_may_be_large(server: Server, http: httpx.Client, binding:
     task = door.ok("SendMessage", message({"text": "hello"}), "total")["task"]["id"]
     problem = door.refused("CancelTask", {"id": task, "metadata": {"v": [0] * 5000}}, "total")
     assert "only messages" in problem.message
+
+
+# Room for bodies
+
+
+def slow(server: Server, length: int, sent: int) -> socket.socket:
+    """A request whose body does not arrive in full."""
+    client = socket.create_connection(("127.0.0.1", server.port))
+    head = f"POST /agents/total/message:send HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n"
+    client.sendall(head.encode() + b"Content-Type: application/json\r\nA2A-Version: 1.0\r\n\r\n" + b" " * sent)
+    return client
+
+
+def test_a_caller_whose_large_bodies_take_its_room_waits_with_the_next_and_nobody_else_does(tmp_path: Path) -> None:
+    agents, most = tmp_path / "agents.py", 1024 * 1024
+    agents.write_text(AGENTS)
+    large = message({"text": "a" * (most // 2)})
+    with (
+        healthy(agents, data=tmp_path / "data", args=("--max-body", str(most), "--head-s", "60")) as host,
+        httpx.Client(timeout=PATIENCE_S, base_url=host.url, headers=VERSION) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        held = [slow(host, most, most // 2) for _ in range(LARGE_BODIES // SHARE)]
+        waiting = pool.submit(
+            lambda: httpx.post(f"{host.url}/agents/total/message:send", json=large, headers=VERSION, timeout=PATIENCE_S)
+        )
+        for _ in range(20):
+            assert client.post("/agents/total/message:send", json=message({"text": "a"})).status_code == 200
+        assert not waiting.done()
+        held.pop().close()
+        assert result(waiting.result().json()["task"])["text"] == most // 2
+        for one in held:
+            one.close()
+        assert client.post("/agents/total/message:send", json=message({"text": "b" * 500_000})).status_code == 200

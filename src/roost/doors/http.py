@@ -118,12 +118,27 @@ class Connection(RequestHead):
 class Request(Connection):
     """An HTTP request."""
 
-    __slots__ = ()
+    __slots__ = ("held",)
 
-    async def body(self, limit: int) -> bytes:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, path: str, place: Place, common: Headers, method: str
+    ) -> None:
+        super().__init__(scope, receive, send, path, place, common, method)
+        self.held: Callable[[], None] | None = None
+        """Gives back the room that the body takes. Only RequestReader writes this."""
+
+    def let_go(self) -> None:
+        """Give back the room for the body, which has been decoded."""
+        if self.held is not None:
+            held, self.held = self.held, None
+            held()
+
+    async def body(self, limit: int, room: Callable[[int], Awaitable[None]] | None = None) -> bytes:
+        """Read the body. `room` waits until there is room for a large one of this size."""
         length = self.headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length) > limit:
-            raise PayloadTooLarge(f"The body has {int(length)} bytes; at most {limit} are read")
+        expected = int(length) if length is not None and length.isdigit() else limit
+        if expected > limit:
+            raise PayloadTooLarge(f"The body has {expected} bytes; at most {limit} are read")
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -137,6 +152,9 @@ class Request(Connection):
             if not message.get("more_body"):
                 return b"".join((*pieces, piece)) if pieces else piece
             pieces.append(piece)
+            if size > PIECE and room is not None:
+                await room(expected)
+                room = None
 
 
 class WebSocket(Connection):

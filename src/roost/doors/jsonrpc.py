@@ -98,7 +98,7 @@ async def serve_rpc(context: Context, request: Request, serve: RPCHandler) -> No
         raise MethodNotAllowed(CARD_HINT, metadata={"allow": "POST"})
     request_id = NO_ID
     try:
-        body = await request.body(context.requests.most)
+        body = await context.requests.body(request, principal)
         check_content_type(request, body)
         envelope = envelope_of(body, context.requests.json)
         request_id = envelope.id if isinstance(envelope.id, Raw) else NO_ID
@@ -118,6 +118,7 @@ async def _serve(call: Call, request: Request, envelope: Envelope, request_id: b
     operation = _operation(envelope.method, old=call.context.cards.terms.a2a_03)
     request.route = f"{request.route} {operation.name}"
     params = await call.context.requests.decode(call.principal, operation.request, params_of(envelope))
+    request.let_go()
     check_tenant(call.agent, params.tenant)
     if operation.streams:
         async with call.stream(opening(operation)(call, params)) as stream:

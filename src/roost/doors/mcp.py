@@ -91,6 +91,7 @@ class MCPDoor(Door):
             await (await self._opened()).serve(request, principal, b"", None)
             return
         body, message = await self._read(request, principal)
+        request.let_go()
         await (await self._opened()).serve(request, principal, body, message)
 
     async def _read(self, request: Request, principal: Principal) -> tuple[bytes, Any]:
@@ -98,7 +99,10 @@ class MCPDoor(Door):
         admission = self.context.admission
         exceeded = admission.exhausted(A2A, principal)
         try:
-            body = await request.body(self.context.requests.most if exceeded is None else UNCOUNTED_BYTES)
+            if exceeded is None:
+                body = await self.context.requests.body(request, principal)
+            else:
+                body = await request.body(UNCOUNTED_BYTES)
         except PayloadTooLarge as error:
             raise exceeded or error from None
         check_content_type(request, body)

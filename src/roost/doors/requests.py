@@ -7,9 +7,12 @@ in a worker process, one per caller at a time; what comes back is not taken apar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from roost.doors import large
+from roost.doors.http import Request
+from roost.engine.budget import ByteBudget
 from roost.engine.limits import MessageLimits
 from roost.identity.principal import Principal
 from roost.offload import Argument, WorkerPool
@@ -21,6 +24,9 @@ from roost.protocol.types import SendMessageRequest, Wire
 
 T = TypeVar("T", bound=Wire)
 
+LARGE_BODIES = 16
+"""Bodies of the largest size that the host reads at the same time. A caller may use a share of that."""
+
 read_prepared = raw_decoder(PreparedRequest)
 
 
@@ -31,13 +37,27 @@ class RequestReader:
     json: limits on every JSON document.
     messages: limits on messages.
     most: the largest body, in bytes.
+    wait_s: the longest time for which a large body waits to be read, in seconds.
     """
 
-    def __init__(self, workers: WorkerPool, json: JSONLimits, messages: MessageLimits, most: int) -> None:
+    def __init__(
+        self, workers: WorkerPool, json: JSONLimits, messages: MessageLimits, most: int, wait_s: float
+    ) -> None:
         self.workers = workers
         self.json = json
         self.messages = messages
         self.most = most
+        self.wait_s = wait_s
+        self.budget = ByteBudget(most * LARGE_BODIES, "Your requests that are being read")
+
+    async def body(self, request: Request, principal: Principal) -> bytes:
+        """Read the body of a request. A large one is read when there is room for it, until `request.let_go`."""
+
+        async def room(size: int) -> None:
+            await self.budget.take(principal.name, size, self.wait_s)
+            request.held = partial(self.budget.give_back, principal.name, size)
+
+        return await request.body(self.most, room)
 
     async def decode(self, principal: Principal, kind: type[T], body: bytes) -> T:
         """Decode a request of A2A 1.0 in JSON."""

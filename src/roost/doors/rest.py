@@ -29,6 +29,7 @@ async def serve_operation(operation: Operation, call: Call, request: Request, pa
     """Decode the parameters from body, query and path, and carry the operation out."""
     if request.method == "POST":
         params = await params_of(operation, call, await read_body(call, request), path)
+        request.let_go()
     else:
         params = convert(operation.request, {**request.query, **path}, strict=False)
     check_tenant(call.agent, path.get("tenant", ""))
@@ -36,7 +37,7 @@ async def serve_operation(operation: Operation, call: Call, request: Request, pa
 
 
 async def read_body(call: Call, request: Request) -> bytes:
-    body = await request.body(call.context.requests.most)
+    body = await call.context.requests.body(request, call.principal)
     check_content_type(request, body)
     return body
 

@@ -54,6 +54,7 @@ async def send_message(call: Call, request: Request, path: dict[str, str]) -> No
         params = await bodies.decode(call.principal, SendMessageRequest, at_once(body))
     else:
         params = await bodies.prepared(call.principal, large_at_once, body)
+    request.let_go()
     await carry_out(BY_NAME["SendMessage"], call, request, params)
 
 

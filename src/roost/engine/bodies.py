@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, NamedTuple
 
-from roost.engine.unsent import UnsentBudget
+from roost.engine.budget import ByteBudget
 
 LARGE = 64 * 1024
 """Bytes beyond which a body counts. The number of connections bounds what is smaller."""
@@ -36,7 +36,7 @@ class Bodies:
     """The large bodies of a host. `wait_s` is how long a reader waits for room."""
 
     def __init__(self, most: int = 128 * MB, wait_s: float = 60.0) -> None:
-        self.budget = UnsentBudget(most)
+        self.budget = ByteBudget(most, "Responses to you that are not read yet")
         self.wait_s = wait_s
         self.shared: dict[Hashable, _Body] = {}
         """The bodies that more than one reader can have, while anyone has them."""

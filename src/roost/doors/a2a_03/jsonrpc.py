@@ -61,6 +61,7 @@ async def serve(call: Call, request: Request, envelope: Envelope, request_id: by
         asked = await bodies.prepared(call.principal, prepare_params, operation.name, envelope.method, params)
     else:
         raise too_large()
+    request.let_go()
 
     def ending(error: A2AError) -> bytes:
         return b"data: %b\n\n" % rpc_error(error, Raw(request_id)).body

@@ -41,6 +41,7 @@ Form = Callable[[Any], bytes]
 async def serve(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
     call = call._replace(converts=True)
     asked = await _request(operation, call, request, path)
+    request.let_go()
     if operation.streams:
         async with call.stream(open_stream(call, operation, asked)) as stream:
             await send_events(request, stream, OldForm(call, operation, write_events, _ending))

@@ -194,6 +194,7 @@ class OpenAIDoor(Door):
         await self._chat(await self._call_model(request, principal, read.asked.model), request, read)
 
     async def _chat(self, call: Call, request: Request, read: LargeTurn[ChatRequest]) -> None:
+        request.let_go()
         asked = read.asked
         asked.check()
         session = _session(request, session_id=asked.session_id)
@@ -211,6 +212,7 @@ class OpenAIDoor(Door):
 
     async def _create_response(self, request: Request, principal: Principal, path: dict[str, str]) -> None:
         read = await self._read_response(request, principal)
+        request.let_go()
         asked = read.asked
         call = await self._call_model(request, principal, asked.model)
         asked.check()
@@ -290,19 +292,19 @@ class OpenAIDoor(Door):
     # The common part
 
     async def _read_chat(self, request: Request, principal: Principal) -> LargeTurn[ChatRequest]:
-        body = await self._body(request)
+        body = await self._body(request, principal)
         if is_light(body):
             return LargeTurn(parse(ChatRequest, body, self.context.requests.json))
         return _decode_chat(await self._read_large(request, principal, read_chat, body))
 
     async def _read_response(self, request: Request, principal: Principal) -> LargeTurn[ResponsesRequest]:
-        body = await self._body(request)
+        body = await self._body(request, principal)
         if is_light(body):
             return LargeTurn(parse(ResponsesRequest, body, self.context.requests.json))
         return _decode_response(await self._read_large(request, principal, read_response, body))
 
-    async def _body(self, request: Request) -> bytes:
-        body = await request.body(self.context.requests.most)
+    async def _body(self, request: Request, principal: Principal) -> bytes:
+        body = await self.context.requests.body(request, principal)
         check_content_type(request, body)
         return body
 

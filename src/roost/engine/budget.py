@@ -1,4 +1,4 @@
-"""The budget for large bodies that clients have not read yet, for the host and for each account."""
+"""A budget of bytes for large bodies in memory, for the host and for each account."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ SHARE = 4
 RETRY_S = 5
 
 
-class UnsentBudget:
-    """Bytes that may be in memory for clients that have not read them.
+class ByteBudget:
+    """Bytes that may be in memory for slow clients. `what` names them in errors.
 
     Who finds no room waits. Accounts take turns, and within an account the first comes first, so that nobody has to
     wait for another account's unread bodies while there is room for its own. A body that is larger than a bound is
     let in alone: then the bound is that body.
     """
 
-    def __init__(self, most: int, share: int | None = None) -> None:
+    def __init__(self, most: int, what: str, share: int | None = None) -> None:
         self.most = most
+        self.what = what
         self.share = most // SHARE if share is None else share
         self.used = 0
         self.by_account: dict[str, int] = {}
@@ -69,12 +70,12 @@ class UnsentBudget:
         """Return the error for someone who has found no room."""
         if not self._has_share(account, size):
             return TooManyRequests(
-                f"Responses to you that are not read yet have {self.by_account[account]} bytes, and at most"
-                f" {self.share} are kept for one caller: read them, then ask again",
+                f"{self.what} have {self.by_account[account]} bytes, and at most {self.share} are kept for one caller:"
+                " finish with them, then try again",
                 retry_after=RETRY_S,
             )
         return Unavailable(
-            "Too many large responses wait to be read by their clients; try again later", retry_after=RETRY_S
+            "Too many large requests and responses wait for their clients; try again later", retry_after=RETRY_S
         )
 
     def _add(self, account: str, size: int) -> None:
