@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 from roost import Agent
@@ -67,3 +68,24 @@ async def run_once(task):
 async def quit_now(task):
     """Takes its host down, in a way that looks like an error of the host's own."""
     os._exit(1)
+
+
+patient = Agent("patient")
+killer = Agent("killer")
+
+
+@patient.on_message
+async def be_patient(task):
+    """Says one thing, waits for the test, says another. No step is progress."""
+    note(task.id, "called")
+    yield "one "
+    await gate("all")
+    yield task.text
+
+
+@killer.on_message
+async def kill(task):
+    """Kills its host, as soon as the test allows it."""
+    note(task.id, "called")
+    await gate(task.id)
+    os.kill(os.getpid(), signal.SIGKILL)

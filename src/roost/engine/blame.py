@@ -12,7 +12,7 @@ SUSPECT_AFTER = 2
 """Deaths after which a task is run again in quarantine."""
 WINDOW_S = 2.0
 """Seconds that a run stays in quarantine, unless its host died later than that before."""
-GROWTH = 4
+GROWTH = 2
 
 
 class Loss(NamedTuple):
@@ -78,6 +78,10 @@ class Case:
 
     @property
     def window_s(self) -> float:
-        """Grows with every death after the quarantine, so that a task that kills late is found as well."""
-        late = sum(loss.manner == PAST for loss in self.losses)
-        return WINDOW_S * float(GROWTH**late)
+        """Seconds in quarantine. They grow with every death after it, so that a task that kills late is found too."""
+        return WINDOW_S * float(GROWTH**self.late)
+
+    @property
+    def late(self) -> int:
+        """How many hosts died after the task had passed its quarantine."""
+        return sum(loss.manner == PAST for loss in self.losses)

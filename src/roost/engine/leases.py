@@ -97,15 +97,22 @@ class Lease:
                 log.exception("the lease cannot be renewed")
 
     async def _renew(self) -> None:
-        while self.survived:  # before the new lease begins, so that whoever has it knows that no host died
-            await self.store.survive(self.survived[0])
-            del self.survived[0]
+        await self._record_survival()
         name, asked = self.worker.name, time.monotonic()
         if await self.store.renew(name, LEASE_S):
             if name == self.worker.name:
                 self._hold(asked + LEASE_S - MARGIN_S)
         elif name == self.worker.name:
             self._lapse("it had run out")
+
+    async def _record_survival(self) -> None:
+        """Record that this host lives on, so that the leases that it lost do not count as deaths."""
+        try:
+            while self.survived:
+                await self.store.survive(self.survived[0])
+                del self.survived[0]
+        except StoreUnavailable as error:
+            log.warning("cannot record that this host lives on, so its tasks may count an attempt: %s", error)
 
     def _hold(self, until: float) -> None:
         self.worker.until = until

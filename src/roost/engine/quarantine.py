@@ -26,16 +26,21 @@ log = logging.getLogger("roost.engine")
 
 GROUP = 8
 """Runs in quarantine at the same time, unless one is tried alone."""
-VERDICT_S = 30.0
+VERDICT_S = 20.0
 """Seconds that a host whose lease ended has to come back, before its end is the death that a task fails for."""
 RETRY_S = 1.0
+GATHER_S = 0.2
+"""Seconds in which those arrive that were taken over together, so that it is known who is first."""
 
 
 class Entrant(NamedTuple):
-    """A run that waits to enter. Those that have to be alone are first, then in the order of arrival."""
+    """A run that waits to enter. The likeliest killers are first, so that few others run when they kill again."""
 
     with_others: bool
+    unblamed: int
+    late: int
     number: int
+    """The order of arrival."""
     run: Run
     entered: asyncio.Future[None]
 
@@ -48,6 +53,8 @@ class Quarantine:
         """Suspects that have not begun, and the time of the monotonic clock from which they may be judged."""
         self.waiting: list[Entrant] = []
         self.inside: dict[Run, Case] = {}
+        self.fresh: set[Run] = set()
+        """Those of them that entered less than WINDOW_S ago: only so many may enter in that time."""
         self.closed: asyncio.Future[None] | None = None
         """Done when other runs may begin again; None unless a run is tried alone."""
         self.kept_out = 0
@@ -78,14 +85,15 @@ class Quarantine:
         if not case.suspect:
             await self._record(run, case, ORDINARY)
             return None
-        entrant = Entrant(not case.narrow, next(self.numbers), run, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        entrant = Entrant(not case.narrow, -case.blamed, case.late, next(self.numbers), run, loop.create_future())
         self.waiting.append(entrant)
         self.waiting.sort()
         self.cases[run] = (case, 0.0)
-        self._let_in()
+        loop.call_later(GATHER_S, self._let_in)
         await entrant.entered
         await self._record(run, case, ALONE if case.narrow else FEW)
-        asyncio.get_running_loop().call_later(case.window_s, self._passed, run)
+        loop.call_later(case.window_s, self._passed, run)
         return None
 
     def leave(self, run: Run) -> None:
@@ -94,8 +102,7 @@ class Quarantine:
             return
         self.cases.pop(run, None)
         self.waiting = [entrant for entrant in self.waiting if entrant.run is not run]
-        if self.inside.pop(run, None) is not None:
-            self._open()
+        self._outside(run)
         self._let_in()
 
     async def _judged(self, case: Case, from_s: float) -> Case:
@@ -123,36 +130,46 @@ class Quarantine:
     def _let_in(self) -> None:
         while self.waiting:
             entrant = self.waiting[0]
+            if self._has_one_alone():
+                return
             if entrant.with_others:
-                if self.closed is not None or len(self.inside) >= GROUP or self._has_one_alone():
+                if len(self.fresh) >= GROUP:
                     return
-            elif self.inside or self.resting:
+            elif self.fresh or self.resting:
                 return
             else:
                 self.closed = asyncio.get_running_loop().create_future()
-                asyncio.get_running_loop().call_later(WINDOW_S, self._open_after, self.closed)
             del self.waiting[0]
             self.inside[entrant.run] = self.cases.pop(entrant.run)[0]
+            self.fresh.add(entrant.run)
+            asyncio.get_running_loop().call_later(WINDOW_S, self._stale, entrant.run)
             if not entrant.entered.done():
                 entrant.entered.set_result(None)
 
     def _has_one_alone(self) -> bool:
         return any(case.narrow for case in self.inside.values())
 
+    def _stale(self, run: Run) -> None:
+        if run in self.fresh:
+            self.fresh.discard(run)
+            self._open()
+            self._let_in()
+
     def _passed(self, run: Run) -> None:
         """The host has outlived the window of the run, which goes on like any other."""
-        case = self.inside.pop(run, None)
+        case = self._outside(run)
         if case is None:
             return
         if not run.closed and run.live.state in ACTIVE:
             self._write(run, case, PAST)
-        self._open()
         self._let_in()
 
-    def _open_after(self, closed: asyncio.Future[None]) -> None:
-        if self.closed is closed:
+    def _outside(self, run: Run) -> Case | None:
+        case = self.inside.pop(run, None)
+        if case is not None and case.narrow:
             self._open()
-            self._let_in()
+        self.fresh.discard(run)
+        return case
 
     def _open(self) -> None:
         """Let the runs begin that were kept out, and give them a window of their own."""
