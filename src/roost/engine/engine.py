@@ -260,7 +260,7 @@ class Engine:
     async def _get(self, principal: Principal, agent: str, request: GetTaskRequest) -> bytes:
         live = self.lives.get(request.id)
         if live is not None and self.lives.is_current(live) and shows(live.new, live.hidden, principal, agent):
-            return await live.read(lambda task, _: task_bytes(task, request.history_length))
+            return await self.lives.look(live, lambda task, _: task_bytes(task, request.history_length))
         stored = await self.lives.stored(principal, agent, request.id)
         if stored.snapshot is not None and stored.head.state in SETTLED:
             return snapshot_bytes(stored.snapshot, request.history_length)

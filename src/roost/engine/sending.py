@@ -40,7 +40,8 @@ class Sending:
                 if reply is not None:
                     return SendResult(None, reply)
             if waiting.over or at_once:
-                return SendResult(await live.read(lambda task, _: task_bytes(task, history)), None).shown(view)
+                body = await self.lives.look(live, lambda task, _: task_bytes(task, history))
+                return SendResult(body, None).shown(view)
             body = await waiting.settled
             result = SendResult(body if history is None else trim_task(body, history), None)
             return result if view is None else result.shown(view)

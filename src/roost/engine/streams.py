@@ -72,11 +72,11 @@ class Streams:
             follower = self.lives.follow(live, seq, SUBSCRIBE_ENDS, view)
             return TaskStream(SendResult(task_bytes(task), None).shown(view), seq, follower)
 
-        return await live.read(look)
+        return await self.lives.look(live, look)
 
     async def _resume(self, live: LiveTask, last: int, view: ReaderView | None) -> TaskStream:
         """Return the Task as of entry `last`, then the entries after it, on a terminal task too."""
-        shown = await live.read(lambda _, seq: seq)
+        shown = await self.lives.look(live, lambda _, seq: seq)
         if not 1 <= last <= shown:
             raise InvalidParams(
                 f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"
