@@ -105,6 +105,22 @@ def test_a_running_task_finishes_after_the_fault_and_its_stream_has_no_gap(serve
     assert text_of(whole) == "one two"
 
 
+def test_a_running_task_that_waits_for_the_disk_can_be_read_as_it_is_in_the_journal(server: Server, disk: Disk) -> None:
+    with sent(server.url, "held", "rest-stream", "hello") as stream:
+        stream.read_until(b'"one"')
+        [task] = listed(server, "held")
+        with broken(disk):
+            before = failed_commits(server)
+            disk.tell("go")
+            eventually(lambda: failed_commits(server) > before, "a failed commit")
+            url = f"{server.url}/agents/held/tasks/{task['id']}"
+            found = httpx.get(url, headers=HEADERS, timeout=PATIENCE_S).json()
+            assert (found["status"]["state"], text_of(found)) == ("TASK_STATE_WORKING", "one")
+            assert [one["status"]["state"] for one in listed(server, "held")] == ["TASK_STATE_WORKING"]
+        stream.read_all()
+    assert "TASK_STATE_COMPLETED" in json.dumps(listed(server, "held"))
+
+
 def test_a_message_is_refused_while_a_running_task_waits_for_the_disk(server: Server, disk: Disk) -> None:
     with sent(server.url, "held", "rest-stream", "hello") as stream:
         stream.read_until(b'"one"')

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,32 +39,32 @@ def read(host: Server, task: dict[str, Any]) -> httpx.Response:
     return httpx.get(f"{host.url}/agents/counting/tasks/{task['id']}", headers=HEADERS, timeout=PATIENCE_S)
 
 
-def refusal(host: Server) -> httpx.Response | None:
-    """The answer to a message, if it is not accepted."""
-    with suppress(httpx.HTTPStatusError):
-        host.send("counting", "refused")
-        return None
-    return readiness(host, 503)
-
-
 def readiness(host: Server, status: int) -> httpx.Response | None:
     answer = httpx.get(f"{host.url}/readyz", timeout=PATIENCE_S)
     return answer if answer.status_code == status else None
 
 
+def reports(host: Server, *said: str) -> bool:
+    ready = readiness(host, 503)
+    return ready is not None and all(words in ready.json().get("store", "") for words in said)
+
+
 def refuses(host: Server, *said: str) -> None:
-    """Check that the host accepts nothing, and says why."""
+    """Check that the host says why it accepts nothing, and accepts nothing."""
+    eventually(lambda: reports(host, *said), f"a readiness that says {said}")
     message = {"message": {"messageId": "lost", "role": "ROLE_USER", "parts": [{"text": "x"}]}}
     answer = httpx.post(f"{host.url}/agents/counting/message:send", json=message, headers=HEADERS, timeout=PATIENCE_S)
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
-
-    def reported() -> bool:
-        ready = httpx.get(f"{host.url}/readyz", timeout=PATIENCE_S)
-        return ready.status_code == 503 and all(words in ready.json()["store"] for words in said)
-
-    eventually(reported, f"a readiness that says {said}")
     assert httpx.get(f"{host.url}/healthz").status_code == 200
+
+
+def refuses_at_once(host: Server, *said: str) -> None:
+    """Check that the host accepts nothing although nobody has asked whether it is ready."""
+    message = {"message": {"messageId": "lost at once", "role": "ROLE_USER", "parts": [{"text": "x"}]}}
+    answer = httpx.post(f"{host.url}/agents/counting/message:send", json=message, headers=HEADERS, timeout=PATIENCE_S)
+    assert answer.status_code == 503
+    refuses(host, *said)
 
 
 def accepts(host: Server, text: str) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def test_a_journal_that_was_deleted_takes_no_messages(host: Server, data: Path) 
     """What was committed can still be read from the open file. A second journal is not made in its place."""
     kept = accepts(host, "kept")
     (data / "journal.db").unlink()
-    refuses(host, "journal.db was deleted or moved away", "Move it back")
+    refuses_at_once(host, "journal.db was deleted or moved away", "Move it back")
     assert read(host, kept).json()["id"] == kept["id"]
     assert ids_of(host) == {kept["id"]}
     assert not (data / "journal.db").exists()
@@ -95,7 +94,7 @@ def test_a_journal_that_was_deleted_takes_no_messages(host: Server, data: Path) 
 def test_a_journal_that_was_moved_away_and_back_goes_on_where_it_was(host: Server, data: Path) -> None:
     kept = accepts(host, "kept")
     (data / "journal.db").rename(data / "elsewhere.db")
-    refuses(host, "journal.db was deleted or moved away")
+    refuses_at_once(host, "journal.db was deleted or moved away")
     (data / "elsewhere.db").rename(data / "journal.db")
     more = accepts(host, "more")
     assert ids_of(host) == {kept["id"], more["id"]}  # the refused message is no task
@@ -112,7 +111,7 @@ def test_a_journal_that_was_replaced_while_the_host_runs_takes_no_messages(
         (data / "journal.db").unlink()
     shutil.copy(tmp_path / "backup.db", data / "restored.db")
     (data / "restored.db").replace(data / "journal.db")
-    refuses(host, "journal.db was replaced while the host has another file open")
+    refuses_at_once(host, "journal.db was replaced while the host has another file open")
     assert ids_of(host) == {kept["id"], late["id"]}
 
 
@@ -129,10 +128,18 @@ def test_a_log_or_index_that_was_deleted_loses_nothing_if_the_host_is_stopped(da
         accepts(host, "after")
 
 
+def test_a_log_that_was_replaced_takes_no_messages(host: Server, data: Path) -> None:
+    kept = accepts(host, "kept")
+    (data / "new.log").touch()
+    (data / "new.log").replace(data / "journal.db-wal")
+    refuses(host, "journal.db-wal was replaced", "Stop the host with SIGTERM")
+    assert ids_of(host) == {kept["id"]}
+
+
 def test_a_folder_that_was_moved_and_moved_back_goes_on_where_it_was(host: Server, data: Path, tmp_path: Path) -> None:
     kept = accepts(host, "kept")
     data.rename(tmp_path / "moved")
-    refuses(host, "journal.db was deleted or moved away")
+    refuses_at_once(host, "journal.db was deleted or moved away")
     assert ids_of(host) == {kept["id"]}
     (tmp_path / "moved").rename(data)
     more = accepts(host, "more")
@@ -142,7 +149,7 @@ def test_a_folder_that_was_moved_and_moved_back_goes_on_where_it_was(host: Serve
 def test_a_folder_that_was_deleted_takes_no_messages_and_another_host_may_begin_anew(host: Server, data: Path) -> None:
     kept = accepts(host, "kept")
     shutil.rmtree(data)
-    refuses(host, "journal.db was deleted or moved away")
+    refuses_at_once(host, "journal.db was deleted or moved away")
     assert not data.exists()
     with running(AGENTS, data=data) as second:
         assert ids_of(second) == set()
@@ -158,7 +165,7 @@ def test_a_writer_that_dies_meanwhile_writes_into_no_other_file(host: Server, da
     (data / "journal.db").rename(data / "elsewhere.db")
     (data / "journal.db").touch()
     os.kill(writer, 9)
-    eventually(lambda: refusal(host), "a refusal")
+    eventually(lambda: reports(host, "journal.db was replaced"), "what is wrong")
     refuses(host, "journal.db was replaced")
     assert (data / "journal.db").stat().st_size == 0
     (data / "elsewhere.db").replace(data / "journal.db")
@@ -201,7 +208,12 @@ def test_a_second_host_is_kept_out_though_the_lock_file_was_deleted(host: Server
 
 def test_a_lock_file_that_was_deleted_is_made_again_for_hosts_of_earlier_releases(host: Server, data: Path) -> None:
     (data / "journal.lock").unlink()
-    accepts(host, "one")
+
+    def made_again() -> bool:
+        accepts(host, "one")
+        return (data / "journal.lock").exists()
+
+    eventually(made_again, "a new lock file")
     attempt = TAKE.format(how="fcntl.LOCK_EX | fcntl.LOCK_NB")
     done = subprocess.run(
         [sys.executable, "-c", attempt, data / "journal.lock"], capture_output=True, text=True, check=False

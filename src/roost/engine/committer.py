@@ -119,6 +119,8 @@ class Committer:
                     self._refuse_new()
                 if not uncertain:
                     lives, group = self._give_up(lives, group)
+                for live in lives:
+                    live.delayed()
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_MAX_S)
                 continue

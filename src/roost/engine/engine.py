@@ -316,7 +316,7 @@ class Engine:
         if live is not None and self.lives.is_current(live) and shows(live.new, live.hidden, principal, agent):
             if most is not None and live.fold.size > most:
                 return Measured(live.fold.size, (live.fold.version,))
-            return await live.read(look)
+            return await self.lives.look(live, look)
         stored = await self.lives.stored(principal, agent, request.id, most)
         if stored.head.state in SETTLED:
             if stored.withheld is not None:
@@ -330,7 +330,7 @@ class Engine:
         try:
             if most is not None and live.fold.size > most:
                 return Measured(live.fold.size, (live.fold.version,))
-            return await live.read(look)
+            return await self.lives.look(live, look)
         finally:
             self.lives.unhold(live)
 

@@ -54,6 +54,11 @@ from roost.protocol.types import (
 
 R = TypeVar("R")
 
+
+class NotCommitted(Unavailable):
+    """The store refuses what was written to the task, which is tried again: what is committed is in the journal."""
+
+
 READ_WAIT_S = 5.0
 """Seconds that a reader waits for a commit in progress."""
 
@@ -99,6 +104,8 @@ class LiveTask:
     settled_bytes: bytes | None = None
     shown_seq = 0
     """The seq of the last committed wire entry."""
+    is_delayed = False
+    """The append that is being committed was refused before."""
     draining = False
     """Streams end after what is committed."""
     # What the next append carries beside its entries.
@@ -387,6 +394,7 @@ class LiveTask:
     def committed(self) -> None:
         """Show the append, which is on disk now."""
         self.phase = CLEAN if self.phase is COMMITTING else DIRTY
+        self.is_delayed = False
         entries, self.flying = self.flying, []
         self.flying_bytes = 0
         if entries:
@@ -407,6 +415,14 @@ class LiveTask:
                     future.set_result(self.settled_bytes)
             self.settled.clear()
             self.settled_bytes = None
+
+    def delayed(self) -> None:
+        """The append was not committed, and is tried again. Readers do not wait for it."""
+        self.is_delayed = True
+        for _, reader in self.readers:
+            if not reader.done():
+                reader.set_exception(_not_committed())
+        self.readers.clear()
 
     def absorb(self, update: Update) -> None:
         """Apply what another process has written. While this one writes, its own commit shows who was faster."""
@@ -462,18 +478,23 @@ class LiveTask:
         self.ring.show([StreamFrame(one.seq, one.data, states.get(one.seq)) for one in entries if one.sub == 0])
 
     async def read(self, look: Callable[[Task, int], R]) -> R:
-        """Return what `look` makes of the task as committed and the seq that it includes."""
+        """Return what `look` makes of the task as committed and the seq that it includes.
+
+        NotCommitted while the store refuses an append that the fold has already: LiveTasks.look reads the journal then.
+        """
         if self.phase is LOST:
             raise Moved
         if not self.committing:
             return look(self.task, self.shown_seq)
+        if self.is_delayed:
+            raise _not_committed()
         reader: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self.readers.append((look, reader))
         try:
             async with asyncio.timeout(READ_WAIT_S):
                 return await reader
         except TimeoutError:
-            raise Unavailable("the store cannot write now; try again later", retry_after=1) from None
+            raise Unavailable(_CANNOT_WRITE, retry_after=1) from None
 
     def when_settled(self) -> asyncio.Future[bytes]:
         """Return a future with the task's bytes as of the next commit that ends or pauses it."""
@@ -495,6 +516,13 @@ class LiveTask:
         if self.holds or self.ring or self.readers or self.uncommitted:
             return False
         return not self.settled or all(future.done() for future in self.settled)
+
+
+_CANNOT_WRITE = "the store cannot write now; try again later"
+
+
+def _not_committed() -> NotCommitted:
+    return NotCommitted(_CANNOT_WRITE, retry_after=1)
 
 
 def _state(head: TaskHead, task: Task) -> TaskState:

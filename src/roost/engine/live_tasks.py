@@ -11,7 +11,7 @@ from roost.engine.bodies import BodyReader
 from roost.engine.extension import Extensions, ReaderView
 from roost.engine.follower import Follower
 from roost.engine.leases import Worker
-from roost.engine.live import LiveTask
+from roost.engine.live import LiveTask, NotCommitted
 from roost.engine.ports import Store
 from roost.engine.remote_tasks import RemoteReader
 from roost.engine.ring import WakeThrottle
@@ -142,9 +142,22 @@ class LiveTasks:
         if live is None:
             raise TaskNotFound(metadata={"taskId": task_id})
         try:
-            return await live.read(look)
+            return await self.look(live, look)
         finally:
             self.unhold(live)
+
+    async def look(self, live: LiveTask, look: Callable[[Task, int], R]) -> R:
+        """Return what `look` makes of a live task as committed and the seq that it includes.
+
+        While the store refuses what was written to the task, the journal is read instead.
+        """
+        try:
+            return await live.read(look)
+        except NotCommitted:
+            found = await journal.restore(self.store, live.new.id)
+            if found is None:
+                raise
+            return look(found.task, found.last.seq)
 
     # Letting go
 

@@ -49,7 +49,7 @@ class Sending:
                 if reply is not None:
                     return SendResult(None, reply)
             if waiting.over or at_once:
-                body, seq = await live.read(lambda task, seq: (task_bytes(task, history), seq))
+                body, seq = await self.lives.look(live, lambda task, seq: (task_bytes(task, history), seq))
                 return SendResult(body, None, False, AsOf(live.new, seq, history)).shown(view)
             body = await waiting.settled
             place = AsOf(live.new, live.shown_seq, history)

@@ -88,7 +88,7 @@ class Streams:
             follower = self.lives.follow(live, seq, SUBSCRIBE_ENDS, view, reader)
             return TaskStream(SendResult(task_bytes(task), None).shown(view), seq, follower)
 
-        return await live.read(look)
+        return await self.lives.look(live, look)
 
     async def _subscribe_large(
         self,
@@ -105,7 +105,7 @@ class Streams:
             live = await find()
             try:
                 if last_event_id is None:
-                    body, seq = await live.read(lambda task, seq: (task_bytes(task), seq))
+                    body, seq = await self.lives.look(live, lambda task, seq: (task_bytes(task), seq))
                 else:
                     body, seq = await self._as_of(live, last_event_id), last_event_id
             finally:
@@ -123,7 +123,7 @@ class Streams:
 
     async def _as_of(self, live: LiveTask, last: int) -> bytes:
         """Return the Task as of entry `last`. The entries after it follow, on a terminal task too."""
-        shown = await live.read(lambda _, seq: seq)
+        shown = await self.lives.look(live, lambda _, seq: seq)
         if not 1 <= last <= shown:
             raise InvalidParams(
                 f"Last-Event-ID {last} is not an event of this task: it has 1 to {shown}", field="Last-Event-ID"

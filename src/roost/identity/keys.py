@@ -1,6 +1,6 @@
 """The keys that sign cards, one current key for each agent and one for the fleet, and the key that signs evidence.
 
-    created on first use -> current -> replaced, and valid until its overlap ends -> retired
+    created at the start or on first use -> current -> replaced, and valid until its overlap ends -> retired
 
 During the overlap a card has the signatures of both keys, so that a client that trusts either accepts it. A retired
 key neither signs nor is published, and its private part is deleted. The keyring caches the keys of all agents: call

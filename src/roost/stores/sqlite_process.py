@@ -84,9 +84,7 @@ class WriterReply(Struct, array_like=True):
     """The error to raise for a failure: one of ERRORS."""
 
 
-ERRORS: dict[str, type[StoreUnavailable]] = {
-    error.__name__: error for error in (StoreUnavailable, StoreMisplaced, OutcomeUnknown)
-}
+ERRORS: dict[str, type[StoreUnavailable]] = {error.__name__: error for error in (StoreUnavailable, StoreMisplaced)}
 
 
 GONE = "the process that writes the journal is gone"

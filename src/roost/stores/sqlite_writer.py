@@ -19,7 +19,6 @@ import msgspec
 
 from roost.engine.store_types import (
     Append,
-    OutcomeUnknown,
     PushConfig,
     Reservation,
     Scope,
@@ -60,7 +59,7 @@ class SQLiteWriter:
     """The connection that writes. It is not thread-safe: a WriterThread or a WriterProcess calls it."""
 
     def __init__(self, path: Path, files: JournalFiles | None = None) -> None:
-        """Open the file. With `files`, nothing is written or acknowledged unless they are in their places."""
+        """Open the file. With `files`, nothing is written unless they are in their places."""
         self.path = path
         self.files = files
         self.connection = connect_writer(path)
@@ -90,19 +89,13 @@ class SQLiteWriter:
         if self.failed:
             self._reopen()
         try:
-            result = work()
+            return work()
         except sqlite3.Error as error:
             self._reopen()
             raise StoreUnavailable(reason(self.path, error)) from error
         except BaseException:
             self._reopen()
             raise
-        if self.files is not None:
-            try:
-                self.files.check()
-            except StoreMisplaced as error:  # it was committed, perhaps into a file that nobody will find again
-                raise OutcomeUnknown(str(error)) from None
-        return result
 
     def _in_transaction(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
