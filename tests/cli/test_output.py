@@ -1,4 +1,4 @@
-"""What the commands print of foreign text: a terminal shows it, and neither obeys it nor hides a part of it."""
+"""The commands print foreign text so that a terminal shows it, and neither obeys it nor hides a part of it."""
 
 from __future__ import annotations
 

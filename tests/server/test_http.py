@@ -535,11 +535,12 @@ async def test_a_request_of_http_1_1_names_its_host_and_one_of_http_1_0_need_not
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9"])
-async def test_a_version_of_http_that_is_not_spoken_is_answered_505(version):
+async def test_a_version_of_http_that_is_not_spoken_is_refused(version):
     async with serving() as server, connected(server) as client:
         client.write(f"GET / HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
         answer = await client.answer()
-        check_error(answer, 505, "UNIMPLEMENTED", "HTTP_VERSION_NOT_SUPPORTED")
+        check_error(answer, 400, "INVALID_ARGUMENT", "INVALID_REQUEST")
+        assert version in answer.json["error"]["message"]
         assert await client.closed()
         assert server.app.scopes == []
 

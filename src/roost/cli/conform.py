@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CANNOT_JUDGE = 2
 """Exit code for wrong usage and for a host that cannot be judged."""
 PRINTED = {"markdown": plain, "junit": references, "json": escaped, "html": references}
-"""What makes a report safe to print, by the name of its format."""
+"""Functions that make a report safe to print, by the name of its format."""
 LEVEL_NAMES = ("must", "should", "beyond")
 
 Where = Annotated[

@@ -4,8 +4,7 @@ ConnectionRefusal
 ├── SlowHead, SlowBody              408
 ├── LongHead, TooManyHeaders        431
 ├── Malformed, MissingHost          400
-├── RepeatedHeader                  400
-├── UnsupportedHTTP                 505
+├── RepeatedHeader, UnsupportedHTTP 400
 └── TooManyConnections              503
 """
 
@@ -82,7 +81,7 @@ class RepeatedHeader(ConnectionRefusal):
 
 class UnsupportedHTTP(ConnectionRefusal):
     kind = "malformed"
-    http, grpc, reason = 505, "UNIMPLEMENTED", "HTTP_VERSION_NOT_SUPPORTED"
+    http, grpc, reason = 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
 
     def __init__(self, version: str) -> None:
         super().__init__(f"HTTP/{version} is not served here; use HTTP/1.1")
