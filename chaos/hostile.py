@@ -68,7 +68,7 @@ class HostileClient:
             self.history.refusals.append(Refusal("", f"{request.door.name}: {request.name}", answer))
 
     def _make(self, name: str, room: int) -> HostileRequest:
-        door = self.rng.choice(DOORS)
+        door = self.rng.choice(list(DOORS.values()))
         if name in shapes.DATA:
             body = door.with_data(shapes.DATA[name](room))
         else:

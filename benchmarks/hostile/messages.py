@@ -10,6 +10,7 @@ from benchmarks.hostile import grpc_shapes, shapes
 from benchmarks.hostile.case import ACCEPTED, EITHER, LIMITED, REFUSED, Case, Stage, outcome
 from benchmarks.hostile.senders import DOORS, REST, V1, Door, call_grpc
 
+SNAKE_CASE, RPC, OLD, MCP = "REST, snake_case", "JSON-RPC", "0.3 JSON-RPC", "MCP"
 ISSUE_DATA = ("2M floats", "600,000 keys", "2,000 integers of 4,000 digits")
 ISSUE_PARTS = ("2.6M {}", "4M numbers", "690,000 texts")
 TEXT_PARTS = {
@@ -38,18 +39,18 @@ def cases() -> Iterator[Case]:
     yield from _grpc()
     for name, shape in shapes.DATA.items():
         if name not in ISSUE_DATA:
-            for door in (REST, DOORS[3], DOORS[8]):
+            for door in (REST, DOORS[OLD], DOORS[MCP]):
                 yield Case(f"data: {name}", door.name, partial(_data, door, shape), EITHER + "|" + REFUSED)
     for name, part in shapes.PARTS.items():
         if name not in ISSUE_PARTS:
             yield Case(f"parts: {name}", REST.name, partial(_parts, REST, part), REFUSED)
     for kind in TEXTS:
-        for door in DOORS:
-            if door.name not in ("REST, snake_case", "sandbox"):
+        for door in DOORS.values():
+            if door.name not in (SNAKE_CASE, "sandbox"):
                 expected = f"{ACCEPTED}|{LIMITED}" if kind not in INVALID_TEXTS else f"{ACCEPTED}|{REFUSED}"
                 yield Case(f"text of 8 MB: {kind}", door.name, partial(_text, door, kind), expected)
     for kind in RAWS:
-        for door in (REST, DOORS[1], DOORS[3]):
+        for door in (REST, DOORS[SNAKE_CASE], DOORS[OLD]):
             yield Case(f"file of 6 MB: {kind}", door.name, partial(_raw, door, kind), f"{ACCEPTED}|{REFUSED}")
     for name, made in MESSAGE_FIELDS.items():
         expected = f"{ACCEPTED}|{REFUSED}|refused 404"
@@ -57,9 +58,9 @@ def cases() -> Iterator[Case]:
     modes = partial(_modes, REST)
     yield Case("acceptedOutputModes x 1M", REST.name, modes, f"{ACCEPTED}|{REFUSED}")
     yield Case("messageId of 8 MB", REST.name, partial(_message_id, REST), f"{ACCEPTED}|{REFUSED}")
-    yield Case("id of 8 MB", "JSON-RPC", partial(_rpc_id, DOORS[2]), REFUSED)
-    yield Case("batch of 200,000 requests", "JSON-RPC", partial(_batch, DOORS[2]), REFUSED)
-    yield Case("batch of 200,000 requests", "MCP", partial(_batch, DOORS[8]), REFUSED)
+    yield Case("id of 8 MB", "JSON-RPC", partial(_rpc_id, DOORS[RPC]), REFUSED)
+    yield Case("batch of 200,000 requests", "JSON-RPC", partial(_batch, DOORS[RPC]), REFUSED)
+    yield Case("batch of 200,000 requests", "MCP", partial(_batch, DOORS[MCP]), REFUSED)
     yield Case("not JSON: 8 MB of [", REST.name, partial(_body, REST, lambda: b"[" * shapes.ROOM), REFUSED)
     yield Case("not JSON: 8 MB of spaces", REST.name, partial(_body, REST, lambda: b" " * shapes.ROOM), REFUSED)
     yield Case("not UTF-8: 8 MB", REST.name, partial(_body, REST, _not_utf8), REFUSED)
@@ -69,7 +70,7 @@ def cases() -> Iterator[Case]:
 
 
 def _of_the_issue() -> Iterator[Case]:
-    for door in DOORS:
+    for door in DOORS.values():
         for name in ISSUE_PARTS:
             part = shapes.PARTS[name]
             if name == "690,000 texts" and door.name in TEXT_PARTS:
@@ -85,22 +86,23 @@ def _of_the_issue() -> Iterator[Case]:
 
 def _grpc() -> Iterator[Case]:
     for name, part in grpc_shapes.PARTS.items():
-        send = partial(_grpc_send, lambda part=part: grpc_shapes.message(part(shapes.ROOM)))
-        yield Case(f"parts: {name}", "gRPC", send, REFUSED)
-    old_parts = grpc_shapes.old_part() * (shapes.ROOM // 2)
-    yield Case(
-        "parts: 4M empty parts", "0.3 gRPC", partial(_old_grpc, lambda: grpc_shapes.old_message(old_parts)), REFUSED
-    )
+        yield Case(f"parts: {name}", "gRPC", partial(_grpc_send, _built(grpc_shapes.message, part)), REFUSED)
+    empty = partial(_old_grpc, _built(grpc_shapes.old_message, grpc_shapes.old_parts))
+    yield Case("parts: 4M empty parts", "0.3 gRPC", empty, REFUSED)
     for name, value in grpc_shapes.VALUES.items():
-        send = partial(_grpc_send, lambda value=value: grpc_shapes.with_data(value(shapes.ROOM)))
+        send = partial(_grpc_send, _built(grpc_shapes.with_data, value))
         yield Case(f"data: {name}", "gRPC", send, f"{EITHER}|{REFUSED}")
-        old = partial(_old_grpc, lambda value=value: grpc_shapes.old_data(value(shapes.ROOM)))
+        old = partial(_old_grpc, _built(grpc_shapes.old_data, value))
         yield Case(f"data: {name}", "0.3 gRPC", old, f"{EITHER}|{REFUSED}")
+    beside = partial(grpc_shapes.message, grpc_shapes.TEXT_PART)
     for name, more in grpc_shapes.EXTENSIONS.items():
-        send = partial(_grpc_send, lambda more=more: grpc_shapes.message(grpc_shapes.TEXT_PART, more(shapes.ROOM)))
-        yield Case(f"message: {name}", "gRPC", send, f"{ACCEPTED}|{REFUSED}")
+        yield Case(f"message: {name}", "gRPC", partial(_grpc_send, _built(beside, more)), f"{ACCEPTED}|{REFUSED}")
     yield Case("8 MB that is no protobuf", "gRPC", partial(_grpc_send, lambda: b"\xff" * shapes.ROOM), REFUSED)
     yield Case("over max_body", "gRPC", partial(_grpc_send, lambda: bytes(9 * 1024 * 1024)), LIMITED)
+
+
+def _built(build: Callable[[bytes], bytes], shape: shapes.Shape) -> Callable[[], bytes]:
+    return lambda: build(shape(shapes.ROOM))
 
 
 def _parts(door: Door, shape: shapes.Shape, stage: Stage) -> str:
@@ -189,7 +191,7 @@ def _old_grpc(made: Callable[[], bytes], stage: Stage) -> str:
 
 def warm_up(stage: Stage) -> None:
     """Use each door once, so that what it loads is not counted as a case's memory."""
-    for door in DOORS:
+    for door in DOORS.values():
         item = TEXT_PARTS.get(door.name, b'{"text":%b}').replace(b"%b", b'"hi"')
         found = outcome(door.send(stage.port, door.with_parts(item)))
         if found != "accepted":
