@@ -35,6 +35,8 @@ CONVERSATIONS = 4
 PAUSE_S = 0.1
 LATE_S = 0.5
 POLL_S = (0.03, 0.3)
+PATIENT_S = 0.25
+"""The pause of a task that takes long, after each piece."""
 
 
 class Plan(NamedTuple):
@@ -72,10 +74,14 @@ def plan(rng: Random, name: str) -> Plan:
     )
 
 
-def patient_plan(rng: Random, name: str) -> Plan:
-    """Plan a client whose task runs for more than a minute, so that it is there whenever its host is attacked."""
-    job = Job(rng.getrandbits(31), rng.randint(250, 350), 250)
-    return Plan(rng.choice([STREAM, THREAD]), job, rng.choice(["stream", "poll"]), None, False, False, "", "")
+def patient_plan(seconds: float) -> Callable[[Random, str], Plan]:
+    """Return a function that plans clients whose tasks run for about so long, without a step in between."""
+
+    def plan_one(rng: Random, name: str) -> Plan:
+        job = Job(rng.getrandbits(31), round(seconds / PATIENT_S * rng.uniform(0.8, 1.2)), round(PATIENT_S * 1000))
+        return Plan(rng.choice([STREAM, THREAD]), job, rng.choice(["stream", "poll"]), None, False, False, "", "")
+
+    return plan_one
 
 
 class Load:

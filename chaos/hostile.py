@@ -17,6 +17,9 @@ from chaos.history import History, Refusal
 PAUSE_S = (2.0, 6.0)
 """The time between two requests. Each may cost the host a second, and the host is not to be flooded."""
 ROOMS = (1024 * 1024, shapes.ROOM)
+NAMES = [*shapes.DATA, *shapes.PARTS]
+DEAREST = ["2.6M {}", "4M numbers", "2M floats", "2,000 integers of 4,000 digits", "1M small objects"]
+"""Those that kept a host from answering for seconds, before it limited the values of a request."""
 ANSWER_S = 30.0
 UNAVAILABLE = 503
 
@@ -46,14 +49,14 @@ class HostileClient:
             await asyncio.sleep(self.rng.uniform(*PAUSE_S))
 
     async def attack(self, requests: int, seconds: float) -> None:
-        """Send this many of the largest requests, evenly spread over the time."""
+        """Send this many of the dearest requests, evenly spread over the time."""
         async with asyncio.TaskGroup() as group:
             for _ in range(requests):
-                group.create_task(self.send(shapes.ROOM))
+                group.create_task(self.send(DEAREST, shapes.ROOM))
                 await asyncio.sleep(seconds / requests)
 
-    async def send(self, room: int = 0) -> None:
-        request = await asyncio.to_thread(self._make, room or self.rng.choice(ROOMS))
+    async def send(self, names: Sequence[str] = NAMES, room: int = 0) -> None:
+        request = await asyncio.to_thread(self._make, self.rng.choice(names), room or self.rng.choice(ROOMS))
         headers = {"Content-Type": "application/json", **request.door.headers}
         try:
             response = await self.http.post(request.url, content=request.body, headers=headers)
@@ -64,9 +67,10 @@ class HostileClient:
             answer = f"{response.status_code} {response.text}"
             self.history.refusals.append(Refusal("", f"{request.door.name}: {request.name}", answer))
 
-    def _make(self, room: int) -> HostileRequest:
-        door = self.rng.choice(DOORS)
-        is_data = self.rng.random() < 0.5
-        name, shape = self.rng.choice(list((shapes.DATA if is_data else shapes.PARTS).items()))
-        body = door.with_data(shape(room)) if is_data else door.with_parts(shape(room))
+    def _make(self, name: str, room: int) -> HostileRequest:
+        door = self.rng.choice(list(DOORS.values()))
+        if name in shapes.DATA:
+            body = door.with_data(shapes.DATA[name](room))
+        else:
+            body = door.with_parts(shapes.PARTS[name](room))
         return HostileRequest(f"{self.rng.choice(self.urls)}{door.path}", door, name, body)

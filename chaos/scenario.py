@@ -38,8 +38,6 @@ ATTACK_CLIENTS = 12
 LEASES_LOST = re.compile(r"^roost_leases_lost_total (\S+)$", re.MULTILINE)
 CLIENTS = {"sqlite": 12, "postgres": 20, "postgres+nats": 20}
 """Clients on each store. There are more where tasks wait for the end of a lease."""
-LONG_SETTLE_S = SETTLE_S + 120.0
-"""The time for tasks of more than a minute to end."""
 QUICK_RETRIES = ("--push-retry-s", "0.2")
 
 
@@ -134,7 +132,7 @@ async def run_round(
 async def run_attack(
     requests: int, seconds: float, seed: int, folder: Path, log: Callable[[str], None], store: str = "postgres"
 ) -> Round:
-    """Send hostile requests to two replicas while long tasks of others run: no task may fail and no lease be lost.
+    """Send hostile requests to two replicas while tasks of others run for as long: none may fail, no lease be lost.
 
     There are no faults, so that also a task that ends FAILED for the death of its host is a violation.
     """
@@ -146,14 +144,14 @@ async def run_attack(
         receiver = await stack.enter_async_context(Receiver(history, Random(seed)))
         fleet = FleetClient([replica.url for replica in deployment.replicas], history)
         await stack.enter_async_context(fleet.http)
-        load = Load(f"attack {seed}", seed, fleet, receiver.url, history, patient_plan)
+        load = Load(f"attack {seed}", seed, fleet, receiver.url, history, patient_plan(seconds))
         clients = asyncio.create_task(load.run(ATTACK_CLIENTS))
         attacker = HostileClient(fleet.urls, Random(f"{seed} attack"), history, fleet.counts)
         await stack.enter_async_context(attacker.http)
         await _while_running(clients, attacker.attack(requests, seconds))
         log(f"{time.monotonic() - begun:.0f} s: {requests} requests are sent, {fleet.counts.tasks} tasks have begun")
         quiet = time.monotonic()
-        fleet.deadline = quiet + LONG_SETTLE_S
+        fleet.deadline = quiet + SETTLE_S + 2 * seconds
         load.running = False
         await clients
         settled_s = time.monotonic() - quiet

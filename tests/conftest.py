@@ -26,6 +26,7 @@ httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 LONGEST = (
     "conform/test_sdk.py",
     "chaos/test_short.py",
+    "chaos/test_hostile.py",
     "conform/test_faults.py",
     "test_benchmarks.py",
     "fuzz/test_short.py",

@@ -16,13 +16,19 @@ from benchmarks.hostile.senders import Response
 ACCEPTED = r"accepted"
 INVALID = r"refused (400|-32602|-32600|-32700|INVALID_ARGUMENT)\b"
 TOO_LARGE = r"refused (413|-32024|RESOURCE_EXHAUSTED)\b"
-LIMITED = (
-    rf"{INVALID}.*(max_|more than|longer than|larger than|deeper|deep|at most|too (large|long|deep|many))|{TOO_LARGE}"
-)
+
+
+def invalid(reason: str) -> str:
+    """Return the pattern of a refusal as invalid for this reason, which is a pattern too."""
+    return f"{INVALID}.*({reason})"
+
+
+LIMITED = invalid("max_|(more|longer|larger|deeper) than|at most|too (large|long|deep|many)|the most") + f"|{TOO_LARGE}"
 """The request is refused because it is over a limit, and the error says over which one."""
 EITHER = f"{ACCEPTED}|{LIMITED}"
 """The request is within the limits of one configuration and over those of another."""
-REFUSED = f"{INVALID}|{LIMITED}"
+BUSY = "refused (429|503)"
+"""The caller is asked to come back when earlier requests have been answered."""
 SHOWN = 160
 
 

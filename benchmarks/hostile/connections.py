@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
 from benchmarks.hostile.case import ACCEPTED, INVALID, LIMITED, Case, Stage, outcome
-from benchmarks.hostile.reads import AGENT, MAKE, _large_tasks
+from benchmarks.hostile.reads import AGENT, MAKE, Making, large_tasks
 from benchmarks.hostile.senders import V1, call, plain, unread
 
 UNREAD = 200
@@ -23,7 +23,7 @@ CLOSED_S = 20.0
 def cases() -> Iterator[Case]:
     make = MAKE["text"]
     yield Case(f"{UNREAD} unread answers of 7.9 MB", "REST", partial(_unread_tasks, make), "held|closed", make)
-    yield Case("6 unread lists over 2 MB tasks", "REST", _unread_lists, "held|closed", _large_tasks)
+    yield Case("6 unread lists over 2 MB tasks", "REST", _unread_lists, "held|closed", large_tasks)
     yield Case("100 unread streams over a task of 7.9 MB", "REST", partial(_unread_streams, make), "held|closed", make)
     yield Case("100 answers of 7.9 MB, dropped", "REST", partial(_dropped, make), "held|closed", make)
     yield Case("50 slow bodies of 7 MB after a 401", "admin", _slow_refused, "closed")
@@ -86,7 +86,7 @@ def _open(stage: Stage, request: bytes, number: int) -> list[socket.socket]:
     return opened
 
 
-def _unread_tasks(make: Callable[[Stage], str], stage: Stage) -> str:
+def _unread_tasks(make: Making, stage: Stage) -> str:
     request = plain("GET", f"/agents/{AGENT[make]}/tasks/{stage.made(make)}", stage.port)
     return _hold(stage, _open(stage, request, UNREAD))
 
@@ -96,13 +96,13 @@ def _unread_lists(stage: Stage) -> str:
     return _hold(stage, _open(stage, plain("GET", path, stage.port), 6))
 
 
-def _unread_streams(make: Callable[[Stage], str], stage: Stage) -> str:
+def _unread_streams(make: Making, stage: Stage) -> str:
     path = f"/agents/{AGENT[make]}/tasks/{stage.made(make)}:subscribe"
     request = plain("GET", path, stage.port, {**V1, "Last-Event-ID": "1"})
     return _hold(stage, _open(stage, request, 100))
 
 
-def _dropped(make: Callable[[Stage], str], stage: Stage) -> str:
+def _dropped(make: Making, stage: Stage) -> str:
     request = plain("GET", f"/agents/{AGENT[make]}/tasks/{stage.made(make)}", stage.port)
     for _ in range(100):
         made = unread(stage.port, request)

@@ -72,7 +72,7 @@ def _bearer(token: str) -> dict[str, str]:
     return {**V1, "Authorization": f"Bearer {token}"}
 
 
-TOKENS = {
+TOKENS: dict[str, Callable[[], tuple[bytes, bytes]]] = {
     "30 KB of claims": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":[%b1]}' % (b"1," * 10_000)),
     "5 KB of claims": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":[%b1]}' % (b"1," * 2_500)),
     "claims in 2,500 levels": lambda: (b'{"alg":"EdDSA","kid":"own"}', b'{"x":%b}' % (b"[" * 2_500 + b"]" * 2_500)),
@@ -119,7 +119,7 @@ def _card(name: str, stage: Stage) -> str:
     """Verify a hostile card on the command line, which must refuse it in a short time."""
     stage.issuer.card = CARDS[name]()
     begun = time.monotonic()
-    command = [HERE.command, "card", "verify", f"{stage.issuer.url}/card.json"]
+    command = [str(HERE.command), "card", "verify", f"{stage.issuer.url}/card.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     said = (done.stderr or done.stdout).strip().replace("\n", " ")[:100].replace(stage.issuer.url, "")
     seconds = time.monotonic() - begun

@@ -105,7 +105,13 @@ def old_message(parts: bytes) -> bytes:
     return field(old_pb.SendMessageRequest.DESCRIPTOR, "request", made)
 
 
-def old_part(value: bytes = b"") -> bytes:
+def old_parts(room: int) -> bytes:
+    """Return empty parts of 0.3."""
+    empty = _old_part(b"")
+    return empty * (room // len(empty))
+
+
+def _old_part(value: bytes) -> bytes:
     return field(old_pb.Message.DESCRIPTOR, "content", value)
 
 
@@ -114,4 +120,4 @@ def old_data(value: bytes) -> bytes:
     entry = STRUCT.nested_types_by_name["FieldsEntry"]
     fields = field(STRUCT, "fields", field(entry, "key", b"v") + field(entry, "value", value))
     part = field(old_pb.Part.DESCRIPTOR, "data", field(old_pb.DataPart.DESCRIPTOR, "data", fields))
-    return old_message(old_part(part))
+    return old_message(_old_part(part))

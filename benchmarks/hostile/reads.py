@@ -13,11 +13,13 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb
 from a2a.types import a2a_pb2 as pb
 
 from benchmarks.hostile import grpc_shapes, shapes
-from benchmarks.hostile.case import ACCEPTED, INVALID, LIMITED, Case, Stage, outcome
+from benchmarks.hostile.case import BUSY, EITHER, LIMITED, Case, Stage, invalid, outcome
 from benchmarks.hostile.senders import MCP, MCP_VERSION, V1, Response, call, call_grpc
 
+Making = Callable[[Stage], str]
+"""Makes a task and returns its id."""
 MADE = {"text": "7.9 MB of text", "data": "600,000 values", "messages": "400 messages of 20 KB"}
-READ = f"{ACCEPTED}|{LIMITED}|refused (-32004|UnsupportedOperationError|UNIMPLEMENTED|400|429|503)"
+READ = f"{EITHER}|{BUSY}"
 MANY = 3000
 JSON = "application/json"
 
@@ -29,22 +31,22 @@ def cases() -> Iterator[Case]:
             yield Case(f"GetTask: {what}", door, partial(read, make), READ, make)
         yield Case(f"subscribe 50 times: {what}", "REST", partial(_subscribe, make), READ, make)
         yield Case(f"50 readers at once: {what}", "REST", partial(_readers, make), READ, make)
-    yield Case("ListTasks, 100 of 2 MB with artifacts", "REST", _page, READ, _large_tasks)
-    yield Case("ListTasks, 100 of 2 MB with artifacts", "gRPC", _grpc_page, READ, _large_tasks)
-    yield Case("tasks/list, 100 of 2 MB", "0.3 REST", _old_page, READ, _large_tasks)
-    yield Case("list_tasks, 100 of 2 MB", "MCP", _mcp_page, READ, _large_tasks)
+    yield Case("ListTasks, 100 of 2 MB with artifacts", "REST", _page, READ, large_tasks)
+    yield Case("ListTasks, 100 of 2 MB with artifacts", "gRPC", _grpc_page, READ, large_tasks)
+    yield Case("tasks/list, 100 of 2 MB", "0.3 REST", _old_page, READ, large_tasks)
+    yield Case("list_tasks, 100 of 2 MB", "MCP", _mcp_page, READ, large_tasks)
     yield Case(f"ListTasks, {MANY} contexts", "REST", _contexts, READ, _many_contexts)
-    yield Case("a page token of 16 KB", "REST", _page_token, READ)
-    yield Case("10,000 webhooks for a task", "REST", _configs, f"{ACCEPTED}|{LIMITED}|{INVALID}", _open_task)
-    yield Case("a bundle of 100 tasks of 2 MB", "admin", _bundle, READ, _large_tasks)
-    yield Case("a bundle of everything, since 7d", "admin", _whole_bundle, READ, _large_tasks)
+    yield Case("a page token of 16 KB", "REST", _page_token, f"{LIMITED}|{invalid('pageToken')}")
+    yield Case("10,000 webhooks for a task", "REST", _configs, LIMITED, _open_task)
+    yield Case("a bundle of 100 tasks of 2 MB", "admin", _bundle, READ, large_tasks)
+    yield Case("a bundle of everything, since 7d", "admin", _whole_bundle, READ, large_tasks)
     yield Case("the audit log, limit 1000", "admin", _audit, READ)
     yield Case("metrics, 20 times", "admin", _metrics, READ)
     yield Case("openapi.json, 50 times", "REST", _openapi, READ)
-    yield Case("20,000 messages", "OpenAI chat", partial(_history, "chat"), f"{ACCEPTED}|{LIMITED}|{INVALID}")
-    yield Case("20,000 messages", "OpenAI responses", partial(_history, "responses"), f"{ACCEPTED}|{LIMITED}|{INVALID}")
-    yield Case("200,000 item references", "OpenAI responses", _references, f"{ACCEPTED}|{LIMITED}|{INVALID}")
-    yield Case("a file of 6 MB in a data: URL", "OpenAI chat", _data_url, f"{ACCEPTED}|{LIMITED}|{INVALID}")
+    yield Case("20,000 messages", "OpenAI chat", partial(_history, "chat"), EITHER)
+    yield Case("20,000 messages", "OpenAI responses", partial(_history, "responses"), EITHER)
+    yield Case("200,000 item references", "OpenAI responses", _references, f"{EITHER}|{invalid('no such item')}")
+    yield Case("a file of 6 MB in a data: URL", "OpenAI chat", _data_url, EITHER)
 
 
 # What is read
@@ -74,11 +76,11 @@ def _messages(stage: Stage) -> str:
     return task_id
 
 
-MAKE: dict[str, Callable[[Stage], Any]] = {"text": _text, "data": _data, "messages": _messages}
-AGENT = {_text: "sink", _data: "large", _messages: "asking"}
+MAKE: dict[str, Making] = {"text": _text, "data": _data, "messages": _messages}
+AGENT: dict[Making, str] = {_text: "sink", _data: "large", _messages: "asking"}
 
 
-def _large_tasks(stage: Stage) -> list[str]:
+def large_tasks(stage: Stage) -> list[str]:
     return [stage.arena.send_text("large", "text 2") for _ in range(100)]
 
 
@@ -94,35 +96,35 @@ def _open_task(stage: Stage) -> str:
 # One large task, at each door
 
 
-def _rest(make: Callable[[Stage], str], stage: Stage) -> str:
+def _rest(make: Making, stage: Stage) -> str:
     return outcome(call(stage.port, "GET", f"/agents/{AGENT[make]}/tasks/{stage.made(make)}"))
 
 
-def _rest_history(make: Callable[[Stage], str], stage: Stage) -> str:
+def _rest_history(make: Making, stage: Stage) -> str:
     return outcome(call(stage.port, "GET", f"/agents/{AGENT[make]}/tasks/{stage.made(make)}?historyLength=1"))
 
 
-def _rpc(method: str, headers: dict[str, str], make: Callable[[Stage], str], stage: Stage) -> str:
+def _rpc(method: str, headers: dict[str, str], make: Making, stage: Stage) -> str:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": stage.made(make)}}
     return outcome(call(stage.port, "POST", f"/agents/{AGENT[make]}", json.dumps(body).encode(), headers))
 
 
-def _old_rest(make: Callable[[Stage], str], stage: Stage) -> str:
+def _old_rest(make: Making, stage: Stage) -> str:
     return outcome(call(stage.port, "GET", f"/agents/{AGENT[make]}/v1/tasks/{stage.made(make)}", None, {}))
 
 
-def _grpc(make: Callable[[Stage], str], stage: Stage) -> str:
+def _grpc(make: Making, stage: Stage) -> str:
     request = pb.GetTaskRequest(tenant=AGENT[make], id=stage.made(make)).SerializeToString()
     return outcome(call_grpc(stage.grpc_port, grpc_shapes.V1_SERVICE, "GetTask", request, {"a2a-version": "1.0"}))
 
 
-def _old_grpc(make: Callable[[Stage], str], stage: Stage) -> str:
+def _old_grpc(make: Making, stage: Stage) -> str:
     request = old_pb.GetTaskRequest(name=f"tasks/{stage.made(make)}").SerializeToString()
     metadata = {"a2a-agent": AGENT[make]}
     return outcome(call_grpc(stage.grpc_port, grpc_shapes.OLD_SERVICE, "GetTask", request, metadata))
 
 
-def _mcp(make: Callable[[Stage], str], stage: Stage) -> str:
+def _mcp(make: Making, stage: Stage) -> str:
     return outcome(mcp(stage, "get_task", {"taskId": stage.made(make)}))
 
 
@@ -133,26 +135,26 @@ def mcp(stage: Stage, tool: str, arguments: dict[str, Any]) -> Response:
     return call(stage.port, "POST", "/mcp", json.dumps(body).encode(), {**MCP, "Mcp-Name": tool})
 
 
-def _response(make: Callable[[Stage], str], stage: Stage) -> str:
+def _response(make: Making, stage: Stage) -> str:
     path = f"/openai/v1/responses/resp_{AGENT[make]}_{stage.made(make)}_1"
     return outcome(call(stage.port, "GET", path, None, {}))
 
 
-def _input_items(make: Callable[[Stage], str], stage: Stage) -> str:
+def _input_items(make: Making, stage: Stage) -> str:
     path = f"/openai/v1/responses/resp_{AGENT[make]}_{stage.made(make)}_1/input_items?limit=100"
     return outcome(call(stage.port, "GET", path, None, {}))
 
 
-def _admin_task(make: Callable[[Stage], str], stage: Stage) -> str:
+def _admin_task(make: Making, stage: Stage) -> str:
     return outcome(call(stage.port, "GET", f"/api/v2/admin/tasks/{stage.made(make)}", None, _admin(stage)))
 
 
-def _exported(make: Callable[[Stage], str], stage: Stage) -> str:
+def _exported(make: Making, stage: Stage) -> str:
     path = f"/api/v2/admin/evidence?task={stage.made(make)}"
     return outcome(call(stage.port, "GET", path, None, _admin(stage)))
 
 
-READERS: dict[str, Callable[[Callable[[Stage], str], Stage], str]] = {
+READERS: dict[str, Callable[[Making, Stage], str]] = {
     "REST": _rest,
     "REST, historyLength": _rest_history,
     "JSON-RPC": partial(_rpc, "GetTask", V1),
@@ -168,7 +170,7 @@ READERS: dict[str, Callable[[Callable[[Stage], str], Stage], str]] = {
 }
 
 
-def _subscribe(make: Callable[[Stage], str], stage: Stage) -> str:
+def _subscribe(make: Making, stage: Stage) -> str:
     path = f"/agents/{AGENT[make]}/tasks/{stage.made(make)}:subscribe"
     headers = {**V1, "Last-Event-ID": "1"}  # a task that is over can be read again from its beginning
 
@@ -180,7 +182,7 @@ def _subscribe(make: Callable[[Stage], str], stage: Stage) -> str:
         return max(pool.map(one, range(50)))
 
 
-def _readers(make: Callable[[Stage], str], stage: Stage) -> str:
+def _readers(make: Making, stage: Stage) -> str:
     path = f"/agents/{AGENT[make]}/tasks/{stage.made(make)}"
     with ThreadPoolExecutor(50) as pool:
         return max(pool.map(lambda _: outcome(call(stage.port, "GET", path)), range(50)))
@@ -234,7 +236,7 @@ def _admin(stage: Stage) -> dict[str, str]:
 
 
 def _bundle(stage: Stage) -> str:
-    tasks = ",".join(stage.made(_large_tasks))
+    tasks = ",".join(stage.made(large_tasks))
     return outcome(call(stage.port, "GET", f"/api/v2/admin/evidence?task={tasks}", None, _admin(stage)))
 
 

@@ -147,7 +147,7 @@ _META = {
 }
 
 REST = _door("REST", "/agents/sink/message:send", {"message": _MESSAGE}, {"data": "%(data)s"}, V1)
-DOORS = (
+_DOORS = (
     REST,
     _door("REST, snake_case", REST.path, {"message": _MESSAGE}, {"data": "%(data)s"}, V1, True),
     _door(
@@ -204,3 +204,4 @@ DOORS = (
         MCP,
     ),
 )
+DOORS = {door.name: door for door in _DOORS}

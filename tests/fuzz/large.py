@@ -50,8 +50,16 @@ class LargeCall(NamedTuple):
     """Whether it is a call of A2A 0.3."""
 
 
+def _large(pair: tuple[str, str], room: int) -> Large:
+    return Large(*pair, room)
+
+
+def _large_call(pair: tuple[str, str], room: int, old: bool) -> LargeCall:
+    return LargeCall(*pair, room, old)
+
+
 def attacks(target: Target) -> list[Attack]:
-    found = [_attack(target, door.of(AGENT)) for door in DOORS]
+    found = [_attack(target, door.of(AGENT)) for door in DOORS.values()]
     return [*found, _grpc_attack(target)]
 
 
@@ -61,7 +69,7 @@ def _attack(target: Target, door: Door) -> Attack:
         st.tuples(st.just("data"), st.sampled_from(list(shapes.DATA)) | item),
         st.tuples(st.just("parts"), st.sampled_from(list(shapes.PARTS)) | item),
     )
-    larges = st.builds(lambda pair, room: Large(*pair, room), values, st.sampled_from(ROOMS))
+    larges = st.builds(_large, values, st.sampled_from(ROOMS))
 
     def send(large: Large) -> None:
         _check(target, f"POST {door.path}", door.send(target.server.port, large.body(door)))
@@ -75,7 +83,7 @@ def _grpc_attack(target: Target) -> Attack:
     port = int(found.group(1))
     kinds = {"data": grpc_shapes.VALUES, "parts": grpc_shapes.PARTS, "more": grpc_shapes.EXTENSIONS}
     pairs = st.sampled_from([(kind, value) for kind, known in kinds.items() for value in known])
-    calls = st.builds(lambda pair, room, old: LargeCall(*pair, room, old), pairs, st.sampled_from(ROOMS), st.booleans())
+    calls = st.builds(_large_call, pairs, st.sampled_from(ROOMS), st.booleans())
 
     def send(call: LargeCall) -> None:
         made = kinds[call.kind][call.value](call.room)
