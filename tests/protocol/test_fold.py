@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.protocol import entries as kinds
-from roost.protocol.codec import decode, encode
+from roost.protocol.codec import decode, decoder, encode
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
 from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status, fold, new_task
 from roost.protocol.states import PAUSED
@@ -80,7 +80,8 @@ def texts(artifact: Artifact) -> list[Any]:
 
 
 def history(task: Task) -> list[str]:
-    return [message.text for message in task.history]
+    """The texts of the history as clients see it."""
+    return [message.text for message in decoder(Task)(encode(task)).history]
 
 
 def test_append_adds_parts_to_the_artifact() -> None:

@@ -6,6 +6,7 @@ in a worker process, one per caller at a time; what comes back is not taken apar
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -77,7 +78,9 @@ class RequestReader:
 
     async def prepared(self, principal: Principal, work: Callable[..., bytes], *args: Argument) -> PreparedRequest:
         """Let a worker process make a message of a large request. `work` gets the limits after its own arguments."""
-        return read_prepared(await self.workers.run(principal.name, work, *args, *self.json, *self.messages))
+        made = read_prepared(await self.workers.run(principal.name, work, *args, *self.json, *self.messages))
+        await asyncio.sleep(0)  # others come first, because what follows takes time too
+        return made
 
 
 def too_large() -> InvalidParams:

@@ -22,7 +22,7 @@ from roost.engine.store_types import Reservation, Scope
 from roost.identity.principal import Principal
 from roost.protocol.codec import decoder, encode
 from roost.protocol.errors import ExtensionSupportRequired
-from roost.protocol.raw import raw_decoder
+from roost.protocol.raw import raw_decoder, read_folded
 from roost.protocol.types import (
     AgentExtension,
     JSONObject,
@@ -167,7 +167,7 @@ class ReaderView:
         return [extension.uri for extension in self._extensions]
 
     def task(self, body: bytes) -> bytes:
-        task = raw_decoder(Task)(body)
+        task = read_folded(body)
         self._add_to(task)
         return encode(task)
 

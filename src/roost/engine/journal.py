@@ -10,7 +10,7 @@ from roost.engine.store_types import NewTask, Stored
 from roost.protocol.codec import decoder
 from roost.protocol.entries import NO_CHAIN, Entry
 from roost.protocol.fold import fold, new_task
-from roost.protocol.raw import raw, raw_decoder
+from roost.protocol.raw import raw, read_folded
 from roost.protocol.types import Artifact, Task
 
 PAGE = 1000
@@ -37,7 +37,7 @@ async def restore(journal: JournalReader, task_id: str) -> Restored | None:
     task, position = new_task(task_id, stored.new.context_id), (-1, 0)
     last = Entry(0, 0, "", b"", 0, 0, NO_CHAIN)
     if snapshot is not None:
-        task = raw_decoder(Task)(snapshot.body)
+        task = read_folded(snapshot.body)
         task.artifacts = _read_artifacts(snapshot.artifacts)
         position = (snapshot.seq, snapshot.sub)
         last = await _entry_at(journal, task_id, position)

@@ -39,6 +39,7 @@ from roost.protocol.codec import encode
 from roost.protocol.entries import NO_CHAIN, Entry, Received, link
 from roost.protocol.errors import Moved, Unavailable
 from roost.protocol.fold import new_task
+from roost.protocol.raw import folded
 from roost.protocol.states import SETTLED, TERMINAL, may_follow
 from roost.protocol.types import (
     JSONObject,
@@ -264,7 +265,8 @@ class LiveTask:
         self._wire(kinds.ARTIFACT, data, now, Part(text=piece), ordinal)
 
     def write_message(self, now: int, received: Received) -> None:
-        self._internal(kinds.MESSAGE, encode(received), now, received, None)
+        kept = folded(received)
+        self._internal(kinds.MESSAGE, encode(kept), now, kept, None)
 
     def write_record(self, now: int, kind: str, record: Any, ordinal: int | None = None) -> None:
         self._internal(kind, encode(record), now, None, ordinal)

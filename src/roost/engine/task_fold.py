@@ -11,7 +11,7 @@ from roost.engine.views import split
 from roost.protocol import entries as kinds
 from roost.protocol.entries import Entry, Received
 from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status
-from roost.protocol.raw import raw_decoder
+from roost.protocol.raw import raw_decoder, read_received
 from roost.protocol.types import (
     Part,
     StreamResponse,
@@ -33,7 +33,6 @@ States = dict[int, TaskState]
 """The states that status updates bring, by their seq."""
 
 _read_event = raw_decoder(StreamResponse)
-_read_message = raw_decoder(Received)
 
 
 class TaskFold:
@@ -86,7 +85,7 @@ class TaskFold:
             self.tail_bytes += len(entry.data)
             self.size += len(entry.data)
             if entry.kind == kinds.MESSAGE:
-                apply_message(self.task, _read_message(entry.data))
+                apply_message(self.task, read_received(entry.data))
             elif entry.sub == 0:
                 event = _read_event(entry.data)
                 if event.status_update is not None:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from roost.engine.store_types import Snapshot
 from roost.protocol.codec import decoder, encode
-from roost.protocol.raw import raw_decoder
+from roost.protocol.raw import read_folded
 from roost.protocol.types import Task, TaskState
 
 
@@ -51,7 +51,7 @@ def trim_body(body: bytes, history_length: int | None) -> bytes:
 
 def trim_task(task: bytes, history_length: int) -> bytes:
     """A whole task's bytes with no more history than asked for."""
-    found = raw_decoder(Task)(task)
+    found = read_folded(task)
     return task_bytes(found, history_length)
 
 

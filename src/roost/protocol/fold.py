@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from roost.protocol import entries as kinds
 from roost.protocol.entries import Entry, Received
-from roost.protocol.raw import raw_decoder
+from roost.protocol.raw import raw_decoder, read_received
 from roost.protocol.states import PAUSED
 from roost.protocol.types import (
     Artifact,
@@ -23,7 +23,6 @@ from roost.protocol.types import (
 )
 
 _read_event = raw_decoder(StreamResponse)
-_read_message = raw_decoder(Received)
 
 
 def new_task(task_id: str, context_id: str) -> Task:
@@ -41,7 +40,7 @@ def fold(task: Task, entries: Iterable[Entry]) -> Task:
             elif event.artifact_update is not None:
                 apply_artifact(task, event.artifact_update)
         elif entry.kind == kinds.MESSAGE:
-            apply_message(task, _read_message(entry.data))
+            apply_message(task, read_received(entry.data))
     return task
 
 

@@ -13,10 +13,12 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from roost.protocol.codec import decoder, encode
-from roost.protocol.types import Message, Part, SendMessageRequest
+from roost.protocol.entries import Received
+from roost.protocol.types import Message, Part, SendMessageRequest, Task
 
 S = TypeVar("S", bound=Struct)
 
@@ -31,9 +33,13 @@ def raw(kind: type[S]) -> type[S]:
     }
     if all(replaced[field.name] == field.type for field in fields):
         return kind
-    # All fields are named again, because those that a subclass names come last.
-    given = [(field.name, replaced[field.name], *_default(field)) for field in fields]
-    made: Any = msgspec.defstruct(f"Raw{kind.__name__}", given, bases=(kind,), kw_only=True, module=__name__)
+    return _made(f"Raw{kind.__name__}", kind, replaced)
+
+
+def _made(name: str, kind: type[S], types: dict[str, Any]) -> type[S]:
+    """Make a subclass with these types of its fields. All are named again, because those that are named come last."""
+    given = [(field.name, types[field.name], *_default(field)) for field in msgspec.structs.fields(kind)]
+    made: Any = msgspec.defstruct(name, given, bases=(kind,), kw_only=True, module=__name__)
     found: type[S] = made
     return found
 
@@ -62,22 +68,24 @@ def _replaced(kind: Any) -> Any:
     return kind
 
 
+# Messages that a Task's history has are not read again, so the fold keeps them as JSON altogether.
+
+_types = {field.name: field.type for field in msgspec.structs.fields(raw(Task))}
+read_folded: Callable[[bytes], Task] = decoder(_made("FoldedTask", raw(Task), {**_types, "history": list[Raw]}))
+_types = {field.name: field.type for field in msgspec.structs.fields(Received)}
+read_received: Callable[[bytes], Received] = decoder(_made("FoldedMessage", Received, {**_types, "message": Raw}))
+
+
+def folded(received: Received) -> Received:
+    """Return what a client sent, as the fold keeps it."""
+    return replace(received, message=Raw(encode(received.message)))
+
+
 class PreparedRequest(SendMessageRequest):
     """A large message that a worker process has checked and converted."""
 
     fingerprint: str = ""
     """The fingerprint of the request, which is as much work as the rest."""
-
-
-def left_raw(message: Message) -> Message:
-    """Return the message with the data of its parts as JSON."""
-    return msgspec.structs.replace(message, parts=[_raw_part(part) for part in message.parts])
-
-
-def _raw_part(part: Part) -> Part:
-    if part.data is UNSET or isinstance(part.data, Raw):
-        return part
-    return msgspec.structs.replace(part, data=Raw(encode(part.data)))
 
 
 def has_raw_data(message: Message) -> bool:
