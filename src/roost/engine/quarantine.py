@@ -92,6 +92,10 @@ class Quarantine:
         self.cases[run] = (case, 0.0)
         loop.call_later(GATHER_S, self._let_in)
         await entrant.entered
+        how = "alone" if case.narrow else "with few others"
+        log.warning(
+            "task %s begins %s: %d hosts died while it ran", run.task_id, how, len(case.losses), extra=run.about
+        )
         await self._record(run, case, ALONE if case.narrow else FEW)
         loop.call_later(case.window_s, self._passed, run)
         return None
