@@ -247,7 +247,7 @@ async def test_that_a_worker_lived_on_is_forgotten_after_30_days(
     await store.open()
     await store.survive("old")
     async with session(database) as look:
-        await look.execute("UPDATE survivors SET time_ms = time_ms - 31 * 24 * 3600000")
+        await look.execute("UPDATE survivors SET time_ms = time_ms - 31::bigint * 24 * 3600000")
     await store.survive("new")
     assert await store.renew("w", 60.0)
     assert await store.survivors(["old", "new"]) == ["new"]
