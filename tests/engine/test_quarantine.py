@@ -201,21 +201,21 @@ async def test_other_tasks_wait_a_moment_while_one_is_tried_alone(monkeypatch: p
 async def test_a_journal_of_the_release_before_is_judged_as_that_release_did():
     records = [AttemptRecord(number, "old worker") for number in (1, 2, 3)]
     assert decoder(AttemptRecord)(b'{"number":1,"worker":"old worker"}') == records[0]
-    case = blame.Case.from_records(records, None)
-    assert (case.blamed, case.guilty) == (3, False)
-    assert blame.Case.from_records(records, blame.Loss("w", 1, ORDINARY)).guilty
+    suspicion = blame.Suspicion.from_records(records, None)
+    assert (suspicion.blamed, suspicion.guilty) == (3, False)
+    assert blame.Suspicion.from_records(records, blame.Loss("w", 1, ORDINARY)).guilty
 
 
 def test_only_deaths_in_which_the_task_ran_alone_are_blamed_on_it():
-    def case(*losses: tuple[int, str]) -> blame.Case:
-        return blame.Case(blame.Loss(f"w{at}", tasks, manner) for at, (tasks, manner) in enumerate(losses))
+    def suspicion(*losses: tuple[int, str]) -> blame.Suspicion:
+        return blame.Suspicion(blame.Loss(f"w{at}", tasks, manner) for at, (tasks, manner) in enumerate(losses))
 
-    assert case((1, ORDINARY), (1, FEW), (1, PAST), (7, ALONE)).guilty
-    assert not case(*[(2, ORDINARY)] * 9).guilty
-    assert not case(*[(2, FEW)] * 9).guilty
-    assert not case(*[(1, WAITS)] * 9).suspect
-    assert not case(*[(7, ALONE)] * 4).without(["w2"]).guilty
-    assert case((5, ORDINARY), (5, PAST), (5, PAST)).window_s == pytest.approx(blame.WINDOW_S * 4)
+    assert suspicion((1, ORDINARY), (1, FEW), (1, PAST), (7, ALONE)).guilty
+    assert not suspicion(*[(2, ORDINARY)] * 9).guilty
+    assert not suspicion(*[(2, FEW)] * 9).guilty
+    assert not suspicion(*[(1, WAITS)] * 9).suspect
+    assert not suspicion(*[(7, ALONE)] * 4).without(["w2"]).guilty
+    assert suspicion((5, ORDINARY), (5, PAST), (5, PAST)).window_s == pytest.approx(blame.WINDOW_S * 4)
 
 
 async def test_a_verdict_waits_for_hosts_that_may_come_back(monkeypatch: pytest.MonkeyPatch):

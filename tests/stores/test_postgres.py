@@ -32,7 +32,7 @@ from roost.engine.store_types import (
 from roost.identity.ports import now_ms
 from roost.protocol.entries import Entry
 from roost.protocol.types import TaskState
-from roost.stores import postgres, postgres_identities, postgres_pool, postgres_schema
+from roost.stores import postgres, postgres_identities, postgres_leases, postgres_pool, postgres_schema
 from roost.stores.postgres import PostgresStore
 from roost.stores.postgres_pool import DriverMissing
 from roost.stores.postgres_pushes import HOLD
@@ -215,6 +215,43 @@ async def test_the_agents_of_a_database_of_schema_3_count_as_served_now_and_its_
 
 
 # Several writers
+
+
+async def test_hosts_of_schema_4_go_on_beside_those_that_record_who_lived_on(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(postgres_schema, "MIGRATIONS", postgres_schema.MIGRATIONS[:4])
+        older.setattr(postgres_schema, "VERSION", 4)
+        old = PostgresStore(database)
+        await old.open()
+    await commit(old, creation("t", worker="gone"))
+    new = PostgresStore(database)
+    await new.open()
+    await new.survive("gone")
+    assert await new.survivors(["gone", "other"]) == ["gone"]
+    [adopted] = await old.adopt("w2", AGENTS, 10)
+    await commit(old, addition("t", entry(2), fence=adopted.fence))
+    async with session(database) as look:
+        meta = dict(await look.fetch("SELECT key, value FROM meta"))
+        assert (meta["schema"], meta["readable"]) == (VERSION, 1)
+    await old.close()
+    await new.close()
+
+
+async def test_that_a_worker_lived_on_is_forgotten_after_30_days(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_leases, "FORGET_EVERY", 1)
+    store = PostgresStore(database)
+    await store.open()
+    await store.survive("old")
+    async with session(database) as look:
+        await look.execute("UPDATE survivors SET time_ms = time_ms - 31::bigint * 24 * 3600000")
+    await store.survive("new")
+    assert await store.renew("w", 60.0)
+    assert await store.survivors(["old", "new"]) == ["new"]
+    await store.close()
 
 
 async def test_after_an_adoption_the_writer_before_is_refused_wherever_it_writes(

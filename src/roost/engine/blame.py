@@ -1,4 +1,4 @@
-"""Which deaths of hosts are blamed on a task, and how carefully it is run again: docs/adr/0028-deaths.md."""
+"""The deaths of hosts that are blamed on a task, and how carefully it is run again: docs/adr/0028-deaths.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUSPECT_AFTER = 2
 """Deaths after which a task is run again in quarantine."""
 WINDOW_S = 2.0
 """Seconds that a run stays in quarantine, unless its host died later than that before."""
-GROWTH = 2
+MOST_DOUBLINGS = 20
 
 
 class Loss(NamedTuple):
@@ -30,15 +30,15 @@ class Loss(NamedTuple):
         return self.manner == ALONE or self.tasks == 1
 
 
-class Case:
-    """What is known against a task: the workers that were lost while it ran, since its last progress."""
+class Suspicion:
+    """The evidence against a task: the workers that were lost while it ran, since its last progress."""
 
     def __init__(self, losses: Iterable[Loss]) -> None:
         self.losses = [loss for loss in losses if loss.manner != WAITS]
 
     @classmethod
-    def from_records(cls, records: Iterable[AttemptRecord], last: Loss | None) -> Case:
-        """Read the case from the attempts on record and the loss that is not on record yet, if there is one."""
+    def from_records(cls, records: Iterable[AttemptRecord], last: Loss | None) -> Suspicion:
+        """Read the suspicion from the attempts on record and the loss that is not on record yet, if there is one."""
         losses: list[Loss] = []
         manners: dict[str, str] = {}
         for record in records:
@@ -49,9 +49,9 @@ class Case:
             losses.append(last._replace(manner=manners.get(last.worker, last.manner)))
         return cls(losses)
 
-    def without(self, survivors: Collection[str]) -> Case:
+    def without(self, survivors: Collection[str]) -> Suspicion:
         """Drop the workers that lived on: they had only lost their lease."""
-        return Case(loss for loss in self.losses if loss.worker not in survivors)
+        return Suspicion(loss for loss in self.losses if loss.worker not in survivors)
 
     @property
     def workers(self) -> list[str]:
@@ -79,7 +79,7 @@ class Case:
     @property
     def window_s(self) -> float:
         """Seconds in quarantine. They grow with every death after it, so that a task that kills late is found too."""
-        return WINDOW_S * float(GROWTH**self.late)
+        return WINDOW_S * 2.0 ** min(self.late, MOST_DOUBLINGS)
 
     @property
     def late(self) -> int:

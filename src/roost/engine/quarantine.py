@@ -12,7 +12,7 @@ import logging
 import time
 from typing import NamedTuple
 
-from roost.engine.blame import WINDOW_S, Case
+from roost.engine.blame import WINDOW_S, Suspicion
 from roost.engine.ids import now_us
 from roost.engine.leases import Worker
 from roost.engine.ports import Leases
@@ -25,7 +25,7 @@ from roost.protocol.states import ACTIVE
 log = logging.getLogger("roost.engine")
 
 GROUP = 8
-"""Runs in quarantine at the same time, unless one is tried alone."""
+"""Runs that enter the quarantine in WINDOW_S, unless one is tried alone."""
 VERDICT_S = 20.0
 """Seconds that a host whose lease ended has to come back, before its end is the death that a task fails for."""
 RETRY_S = 1.0
@@ -38,6 +38,7 @@ class Entrant(NamedTuple):
 
     with_others: bool
     unblamed: int
+    """Minus the deaths that are blamed on the task."""
     late: int
     number: int
     """The order of arrival."""
@@ -49,10 +50,10 @@ class Quarantine:
     def __init__(self, leases: Leases, worker: Worker) -> None:
         self.leases = leases
         self.worker = worker
-        self.cases: dict[Run, tuple[Case, float]] = {}
+        self.suspicions: dict[Run, tuple[Suspicion, float]] = {}
         """Suspects that have not begun, and the time of the monotonic clock from which they may be judged."""
         self.waiting: list[Entrant] = []
-        self.inside: dict[Run, Case] = {}
+        self.inside: dict[Run, Suspicion] = {}
         self.fresh: set[Run] = set()
         """Those of them that entered less than WINDOW_S ago: only so many may enter in that time."""
         self.closed: asyncio.Future[None] | None = None
@@ -65,66 +66,72 @@ class Quarantine:
 
     @property
     def idle(self) -> bool:
-        return not self.cases and self.closed is None
+        return not self.suspicions and self.closed is None
 
-    def suspect(self, run: Run, case: Case) -> None:
+    def suspect(self, run: Run, suspicion: Suspicion) -> None:
         """Let the run begin in quarantine."""
-        wait = VERDICT_S if case.guilty and self.worker.shared else 0.0
-        self.cases[run] = (case, time.monotonic() + wait)
+        wait = VERDICT_S if suspicion.guilty and self.worker.shared else 0.0
+        self.suspicions[run] = (suspicion, time.monotonic() + wait)
 
-    async def enter(self, run: Run) -> Case | None:
-        """Wait until the run may begin, and put that on record. Return the case of a task that is not run again."""
-        if run not in self.cases:
+    async def enter(self, run: Run) -> Suspicion | None:
+        """Wait until the run may begin, and put that on record. Return the suspicion if the task is not run again."""
+        if run not in self.suspicions:
             if self.closed is not None:
                 self.kept_out += 1
                 await asyncio.shield(self.closed)
             return None
-        case = await self._judged(*self.cases[run])
-        if case.guilty:
-            return case
-        if not case.suspect:
-            await self._record(run, case, ORDINARY)
+        suspicion = await self._judged(*self.suspicions[run])
+        if suspicion.guilty:
+            return suspicion
+        if not suspicion.suspect:
+            await self._record(run, suspicion, ORDINARY)
             return None
         loop = asyncio.get_running_loop()
-        entrant = Entrant(not case.narrow, -case.blamed, case.late, next(self.numbers), run, loop.create_future())
+        entrant = Entrant(
+            not suspicion.narrow, -suspicion.blamed, suspicion.late, next(self.numbers), run, loop.create_future()
+        )
         self.waiting.append(entrant)
         self.waiting.sort()
-        self.cases[run] = (case, 0.0)
+        self.suspicions[run] = (suspicion, 0.0)
         loop.call_later(GATHER_S, self._let_in)
         await entrant.entered
-        await self._record(run, case, ALONE if case.narrow else FEW)
-        loop.call_later(case.window_s, self._passed, run)
+        how = "alone" if suspicion.narrow else "with few others"
+        log.warning(
+            "task %s begins %s: %d hosts died while it ran", run.task_id, how, len(suspicion.losses), extra=run.about
+        )
+        await self._record(run, suspicion, ALONE if suspicion.narrow else FEW)
+        loop.call_later(suspicion.window_s, self._passed, run)
         return None
 
     def leave(self, run: Run) -> None:
         """Forget a run that has ended, or that never begins."""
         if self.idle and not self.inside:
             return
-        self.cases.pop(run, None)
+        self.suspicions.pop(run, None)
         self.waiting = [entrant for entrant in self.waiting if entrant.run is not run]
         self._outside(run)
         self._let_in()
 
-    async def _judged(self, case: Case, from_s: float) -> Case:
-        """Return the case without the workers that are known to live on. A verdict waits for those that come back."""
+    async def _judged(self, suspicion: Suspicion, from_s: float) -> Suspicion:
+        """Leave out the workers that are known to live on. A verdict waits for those that may come back."""
         while True:
             try:
-                case = case.without(await self.leases.survivors(case.workers))
+                suspicion = suspicion.without(await self.leases.survivors(suspicion.workers))
             except StoreUnavailable as error:
                 log.warning("a task waits for its quarantine: %s", error)
                 await asyncio.sleep(RETRY_S)
                 continue
             left = from_s - time.monotonic()
-            if not case.guilty or left <= 0:
-                return case
+            if not suspicion.guilty or left <= 0:
+                return suspicion
             await asyncio.sleep(left)
 
-    async def _record(self, run: Run, case: Case, manner: str) -> None:
-        self._write(run, case, manner)
+    async def _record(self, run: Run, suspicion: Suspicion, manner: str) -> None:
+        self._write(run, suspicion, manner)
         await run.live.commit()
 
-    def _write(self, run: Run, case: Case, manner: str) -> None:
-        record = AttemptRecord(len(case.losses), self.worker.name, manner)
+    def _write(self, run: Run, suspicion: Suspicion, manner: str) -> None:
+        record = AttemptRecord(len(suspicion.losses), self.worker.name, manner)
         run.live.write_record(now_us(), kinds.ATTEMPT, record)
 
     def _let_in(self) -> None:
@@ -140,14 +147,14 @@ class Quarantine:
             else:
                 self.closed = asyncio.get_running_loop().create_future()
             del self.waiting[0]
-            self.inside[entrant.run] = self.cases.pop(entrant.run)[0]
+            self.inside[entrant.run] = self.suspicions.pop(entrant.run)[0]
             self.fresh.add(entrant.run)
             asyncio.get_running_loop().call_later(WINDOW_S, self._stale, entrant.run)
             if not entrant.entered.done():
                 entrant.entered.set_result(None)
 
     def _has_one_alone(self) -> bool:
-        return any(case.narrow for case in self.inside.values())
+        return any(suspicion.narrow for suspicion in self.inside.values())
 
     def _stale(self, run: Run) -> None:
         if run in self.fresh:
@@ -157,19 +164,19 @@ class Quarantine:
 
     def _passed(self, run: Run) -> None:
         """The host has outlived the window of the run, which goes on like any other."""
-        case = self._outside(run)
-        if case is None:
+        suspicion = self._outside(run)
+        if suspicion is None:
             return
         if not run.closed and run.live.state in ACTIVE:
-            self._write(run, case, PAST)
+            self._write(run, suspicion, PAST)
         self._let_in()
 
-    def _outside(self, run: Run) -> Case | None:
-        case = self.inside.pop(run, None)
-        if case is not None and case.narrow:
+    def _outside(self, run: Run) -> Suspicion | None:
+        suspicion = self.inside.pop(run, None)
+        if suspicion is not None and suspicion.narrow:
             self._open()
         self.fresh.discard(run)
-        return case
+        return suspicion
 
     def _open(self) -> None:
         """Let the runs begin that were kept out, and give them a window of their own."""

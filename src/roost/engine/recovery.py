@@ -8,7 +8,7 @@ import random
 from typing import NamedTuple
 
 from roost.engine.agent_queue import AgentQueue
-from roost.engine.blame import MAX_ATTEMPTS, Case, Loss
+from roost.engine.blame import MAX_ATTEMPTS, Loss, Suspicion
 from roost.engine.hosted import Agents
 from roost.engine.ids import now_us
 from roost.engine.leases import Worker
@@ -205,29 +205,29 @@ class Recovery:
                     return None
                 live.hold()
                 return Ready(run, BACKOFF_S[0])
-            case = await self._case(adopted, attempts)
+            suspicion = await self._suspicion(adopted, attempts)
             await restart_unrecorded(self.store, run)
-            if adopted.lost or case.suspect:
-                manner = WAITS if case.suspect else ORDINARY
-                record = AttemptRecord(len(case.losses), self.worker.name, manner, adopted.lost, adopted.tasks)
+            if adopted.lost or suspicion.suspect:
+                manner = WAITS if suspicion.suspect else ORDINARY
+                record = AttemptRecord(len(suspicion.losses), self.worker.name, manner, adopted.lost, adopted.tasks)
                 live.write_record(now_us(), kinds.ATTEMPT, record)
                 await live.commit()
-            if case.suspect:
-                self.quarantine.suspect(run, case)
-            how = "handed over" if adopted.handed_over else f"its worker was lost, attempt {len(case.losses)}"
+            if suspicion.suspect:
+                self.quarantine.suspect(run, suspicion)
+            how = "handed over" if adopted.handed_over else f"its worker was lost, attempt {len(suspicion.losses)}"
             log.info("task %s continues: %s", task_id, how, extra=run.about)
             live.hold()
-            return Ready(run, BACKOFF_S[min(max(len(case.losses), 1), MAX_ATTEMPTS) - 1])
+            return Ready(run, BACKOFF_S[min(max(len(suspicion.losses), 1), MAX_ATTEMPTS) - 1])
         finally:
             self.lives.unhold(live)
 
-    async def _case(self, adopted: Adopted, attempts: list[AttemptRecord]) -> Case:
-        """Return what is known against the task, without the workers that are known to live on."""
+    async def _suspicion(self, adopted: Adopted, attempts: list[AttemptRecord]) -> Suspicion:
+        """Return the evidence against the task, without the workers that are known to live on."""
         last = Loss(adopted.lost, adopted.tasks, ORDINARY) if adopted.lost else None
-        case = Case.from_records(attempts, last)
-        if not case.suspect:
-            return case
-        return case.without(await self.store.survivors(case.workers))
+        suspicion = Suspicion.from_records(attempts, last)
+        if not suspicion.suspect:
+            return suspicion
+        return suspicion.without(await self.store.survivors(suspicion.workers))
 
     def _resubmit(self, queue: AgentQueue, run: Run) -> None:
         live = run.live

@@ -8,7 +8,7 @@ import time
 import traceback
 
 from roost.engine.agent_queue import AgentQueue
-from roost.engine.blame import Case
+from roost.engine.blame import Suspicion
 from roost.engine.hosted import AgentChange, Agents
 from roost.engine.ids import new_id, now_us
 from roost.engine.leases import Worker
@@ -226,9 +226,9 @@ class Runner:
         watch = None
         try:
             if not self.quarantine.idle:
-                case = await self.quarantine.enter(run)
-                if case is not None:
-                    self._give_up(run, case)
+                suspicion = await self.quarantine.enter(run)
+                if suspicion is not None:
+                    self._give_up(run, suspicion)
                     return
             watch = self._watch(run)
             if not run.hosted.profile.resume:
@@ -258,8 +258,8 @@ class Runner:
         live.write_record(now_us(), kinds.ATTEMPT, AttemptRecord(1, self.worker.name))
         await live.commit()
 
-    def _give_up(self, run: Run, case: Case) -> None:
-        text = f"The host died {case.blamed} times while this task was running; it is not tried again."
+    def _give_up(self, run: Run, suspicion: Suspicion) -> None:
+        text = f"The host died {suspicion.blamed} times while this task was running; it is not tried again."
         log.warning("task %s: %s", run.live.new.id, text, extra=run.about)
         self._finish(run, TaskState.FAILED, text)
 

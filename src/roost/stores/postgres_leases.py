@@ -28,7 +28,7 @@ PROLONG = "UPDATE workers SET expires = now_ms() + $2 WHERE id = $1 AND expires 
 FORGET = "DELETE FROM workers WHERE expires < now_ms() - $1"
 SURVIVE = "INSERT INTO survivors (worker, time_ms) VALUES ($1, now_ms()) ON CONFLICT DO NOTHING"
 SURVIVORS = "SELECT worker FROM survivors WHERE worker = ANY ($1::text[])"
-FORGET_SURVIVORS = "DELETE FROM survivors WHERE time_ms < now_ms() - $1"
+FORGET_SURVIVORS = "DELETE FROM survivors WHERE time_ms < now_ms() - $1::bigint"
 
 
 def gone(table: str, column: str, where: str, condition: str = "worker <> $1") -> str:
