@@ -189,7 +189,7 @@ def test_a_signature_of_one_key_does_not_stand_in_for_one_of_the_other() -> None
 
 
 def test_only_signatures_of_keys_that_are_trusted_are_missed() -> None:
-    """What another key says about its signatures is nothing to a user who does not trust it."""
+    """The statements of a key that the user does not trust count for nothing."""
     card = with_signatures(SECURED, [*CARD["signatures"], ROTATING["signatures"][0]])
     assert outcome(card, KEY) == VALID
     assert outcome(card, NEWER_KEY) == INVALID

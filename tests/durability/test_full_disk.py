@@ -88,7 +88,7 @@ def post(host: Server, text: str, *, wait: bool = True) -> httpx.Response:
 
 
 def paths_of(task: dict[str, Any]) -> list[str]:
-    """What can be read of a task and of the host, at paths that were not read before."""
+    """Return the paths at which a task and the host can be read, none of which was read before."""
     agent = "/agents/counting"
     return [
         f"{agent}/tasks/{task['id']}",

@@ -80,7 +80,7 @@ def ids_of(host: Server) -> set[str]:
 
 
 def test_a_journal_that_was_deleted_takes_no_messages(host: Server, data: Path) -> None:
-    """What was committed can still be read from the open file. A second journal is not made in its place."""
+    """The open file can still be read. A second journal is not made in its place."""
     kept = accepts(host, "kept")
     (data / "journal.db").unlink()
     refuses_at_once(host, "journal.db was deleted or moved away", "Move it back")

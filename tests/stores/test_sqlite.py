@@ -213,6 +213,27 @@ async def test_a_writer_that_cannot_open_the_file_any_more_says_why(tmp_path: Pa
     await store.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="flock is apart from POSIX locks only there")
+async def test_a_refused_second_store_in_the_process_does_not_drop_the_locks_of_sqlite(
+    store: SQLiteStore, tmp_path: Path
+) -> None:
+    """Closing any descriptor of a file drops the POSIX locks of the whole process on it."""
+
+    def posix_locks() -> list[str]:
+        inode = f":{(tmp_path / 'journal.db').stat().st_ino}"
+        lines = [line.split(maxsplit=1)[1] for line in Path("/proc/locks").read_text().splitlines()]
+        return sorted(line for line in lines if "POSIX" in line and any(inode in word for word in line.split()))
+
+    await store.probe()
+    before = posix_locks()
+    assert before
+    (tmp_path / "journal.lock").unlink()
+    with pytest.raises(StoreInUse):
+        SQLiteStore(tmp_path)
+    assert posix_locks() == before
+    await store.probe()
+
+
 def plans_of(path: Path, query: Callable[[sqlite3.Connection], Any]) -> list[str]:
     """Return the lines of SQLite's plans for the statements that the query reads with."""
     with closing(sqlite3.connect(path)) as connection:

@@ -91,7 +91,7 @@ class JournalLock:
 
 
 class JournalIds(Struct, array_like=True):
-    """Which files a journal consists of while a host has it open."""
+    """The files that a journal consists of while a host has it open."""
 
     journal: FileId
     log: FileId
