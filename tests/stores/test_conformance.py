@@ -1159,6 +1159,83 @@ async def test_artifacts_are_listed_only_where_they_are_asked_for(store: Store) 
         assert [stored.snapshot for stored in tasks] == [expected, None]
 
 
+def large(task_id: str, size: int) -> Snapshot:
+    """A snapshot of this many bytes, some of them in its artifacts."""
+    found = snapshot(task_id, artifacts=b'[{"artifactId":"a"}]')
+    return found._replace(body=found.body + b" " * (size - len(found.body) - len(found.artifacts)))
+
+
+async def test_a_page_ends_before_its_snapshots_are_too_large(store: Store) -> None:
+    sizes = [40, 40, 300, 60, 60, 60, 0, 250, 40, 0]
+    await commit(
+        store,
+        *(
+            creation(f"{n}", status_time=100 - n, state=COMPLETED, snapshot=large(f"{n}", size) if size else None)
+            for n, size in enumerate(sizes)
+        ),
+    )
+    for artifacts in (True, False):
+        less = 0 if artifacts else len(b'[{"artifactId":"a"}]')
+        asked, found = query(artifacts=artifacts, most=200, limit=7), []
+        while tasks := (page := await store.list_tasks(asked)).tasks:
+            shown = [sizes[int(stored.new.id)] - (less if stored.snapshot else 0) for stored in tasks]
+            assert page.total == len(sizes)
+            assert page.size == sum(shown)
+            assert page.size <= 200 or len(shown) == 1
+            found += [stored.new.id for stored in tasks]
+            assert page.cut or len(tasks) == asked.limit or len(found) == len(sizes)
+            following = len(found)
+            if page.cut:
+                assert page.size + sizes[following] - less > 200
+            asked = asked._replace(cursor=(tasks[-1].head.status_time, tasks[-1].new.id))
+        assert found == [f"{n}" for n in range(len(sizes))]
+
+
+async def test_a_large_page_can_be_measured_before_it_is_read(store: Store) -> None:
+    await commit(
+        store,
+        *(creation(f"{n}", status_time=10 - n, state=COMPLETED, snapshot=large(f"{n}", 100 + n)) for n in range(4)),
+    )
+    measured = await store.list_tasks(query(artifacts=True, most=250, unread=200))
+    assert measured == ([], 4, 201, True)
+    whole = await store.list_tasks(query(artifacts=True, most=250, unread=201))
+    assert [stored.snapshot for stored in whole.tasks] == [large("0", 100), large("1", 101)]
+    assert whole[1:] == (4, 201, True)
+
+
+async def test_a_large_snapshot_can_be_withheld(store: Store) -> None:
+    await commit(store, creation("t", snapshot=large("t", 100)), creation("none"))
+    whole = await store.read_task("t", most=100)
+    assert whole is not None
+    assert whole.snapshot == large("t", 100)
+    assert whole.withheld is None
+    for owner in (None, "owner"):
+        withheld = await store.read_task("t", owner, 99)
+        assert withheld == whole._replace(snapshot=None, withheld=(1, 0, 100))
+    assert await store.read_task("t", "another", 99) is None
+    without = await store.read_task("none", most=0)
+    assert without is not None
+    assert without[2:] == (None, None)
+
+
+@pytest.mark.parametrize("wire", [True, False])
+async def test_entries_are_read_within_a_number_of_bytes(store: Store, wire: bool) -> None:
+    datas = [b"x" * size for size in (10, 500, 10, 10, 1000, 10, 400, 10)]
+    await commit(store, creation("t"))
+    for first in range(2, 10, 2):
+        some = [entry(first, data=datas[first - 2]), entry(first, 1), entry(first + 1, data=datas[first - 1])]
+        await commit(store, addition("t", *some))
+    expected = [one for one in await entries_of(store, "t") if one.sub == 0 or not wire]
+    for most in (1, 100, 600, 10_000):
+        found: list[Entry] = []
+        at = (-1, 0)
+        while some := await store.read_entries("t", at[0], 100, wire=wire, sub=at[1], most=most):
+            assert len(some) == 1 or sum(len(one.data) for one in some) <= most
+            found += some
+            at = (some[-1].seq, some[-1].sub)
+        assert found == expected
+
+
 async def pages(store: Store, first: ListQuery, between: Callable[[int], list[Append]] | None = None) -> list[str]:
     """List all ids page by page, with a commit between two pages."""
     found: list[str] = []

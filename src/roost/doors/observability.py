@@ -109,6 +109,9 @@ class Observability:
         )
         yield GaugeMetricFamily("roost_open_streams", "Streams open now", value=stats.streams)
         yield GaugeMetricFamily("roost_live_tasks", "Tasks held in memory now", value=len(self.engine.lives))
+        yield GaugeMetricFamily(
+            "roost_unsent_bytes", "Large responses in memory for their clients", value=self.engine.bodies.budget.used
+        )
         yield self._commit_seconds()
         yield from self._durability()
         yield from self._pushes()

@@ -185,7 +185,11 @@ class LiveTask:
     ) -> LiveTask:
         """A task as the journal has it. `last` is its last entry, `tail_bytes` the size of those since the snapshot."""
         live = cls(
-            stored.new, stored.head, touch, stamp=stamp, fold=TaskFold.restore(task, tail_bytes, stored.snapshot)
+            stored.new,
+            stored.head,
+            touch,
+            stamp=stamp,
+            fold=TaskFold.restore(task, tail_bytes, stored.snapshot, last.chain),
         )
         live.seq, live.sub, live.chain, live.ordinal = last.seq, last.sub, last.chain, last.ordinal
         live.state = _state(stored.head, task)

@@ -94,7 +94,7 @@ class Streams:
         self,
         find: Callable[[], Awaitable[LiveTask]],
         size: int,
-        version: int,
+        version: bytes,
         last_event_id: int | None,
         view: ReaderView | None,
         reader: BodyReader,

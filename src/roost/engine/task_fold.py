@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 
 from roost.engine.store_types import Snapshot
 from roost.engine.turn import OUTPUT
 from roost.engine.views import split
 from roost.protocol import entries as kinds
-from roost.protocol.entries import Entry, Received
+from roost.protocol.entries import NO_CHAIN, Entry, Received
 from roost.protocol.fold import apply_artifact, apply_message, apply_part, apply_status
 from roost.protocol.raw import raw_decoder, read_received
 from roost.protocol.types import (
@@ -23,8 +22,6 @@ from roost.protocol.types import (
 
 SNAPSHOT_FLOOR = 64 * 1024
 """Bytes of entries below which a running task is not stored as a snapshot."""
-
-_versions = count()
 
 Event = TaskStatusUpdateEvent | TaskArtifactUpdateEvent | Received | Part | None
 """The change that an entry makes to the fold. A Part is appended to `output`."""
@@ -47,12 +44,13 @@ class TaskFold:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.version = next(_versions)
-        """Changes with the task. No two folds have the same version."""
+        self.version = NO_CHAIN
+        """The chain of the last entry in it: it stands for all that led to the task."""
 
     @classmethod
-    def restore(cls, task: Task, tail_bytes: int, snapshot: Snapshot | None) -> TaskFold:
+    def restore(cls, task: Task, tail_bytes: int, snapshot: Snapshot | None, version: bytes) -> TaskFold:
         fold = cls(task)
+        fold.version = version
         if snapshot is not None:
             fold._measure(snapshot)
         fold.tail_bytes = tail_bytes
@@ -64,7 +62,8 @@ class TaskFold:
         task, states = self.task, {}
         self.tail_bytes += size
         self.size += size
-        self.version = next(_versions)
+        if entries:
+            self.version = entries[-1].chain
         for entry, event in zip(entries, events, strict=True):
             if type(event) is Part:
                 apply_part(task, OUTPUT, event)
@@ -80,7 +79,8 @@ class TaskFold:
     def apply_stored(self, entries: Sequence[Entry]) -> States:
         """Apply entries that another process has written."""
         states: States = {}
-        self.version = next(_versions)
+        if entries:
+            self.version = entries[-1].chain
         for entry in entries:
             self.tail_bytes += len(entry.data)
             self.size += len(entry.data)
