@@ -190,6 +190,25 @@ async def test_a_host_that_cannot_renew_its_lease_stops_its_agents_and_begins_an
         assert text_of(await a.client.send("again")) == "one two", "the host serves again, under another name"
 
 
+async def test_a_host_that_lost_its_lease_records_that_it_lives_on_and_has_another_even_if_it_cannot(quick, caplog):
+    class Forgetful(SharedStore):
+        asked = 0
+
+        async def survive(self, worker: str) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise StoreUnavailable("the table cannot be written")
+            await super().survive(worker)
+
+    store = Forgetful()
+    async with replicas(Fleet().agent, count=1, store=store) as (a,):
+        name = a.engine.worker.name
+        store.leases[name] = 0.0
+        await until(lambda: a.engine.worker.name != name and a.engine.worker.has_lease)
+        assert "the table cannot be written" in caplog.text
+        await until(lambda: store.survived == {name})
+
+
 async def test_turns_of_one_context_run_one_after_another_across_hosts():
     running, most, order = 0, 0, []
     gate = asyncio.Event()
