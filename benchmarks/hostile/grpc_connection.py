@@ -1,4 +1,4 @@
-"""As much of HTTP/2 as a gRPC call needs."""
+"""A gRPC client with the parts of HTTP/2 that a call needs."""
 
 from __future__ import annotations
 

@@ -111,13 +111,11 @@ class Arena:
         *,
         admin_token: str,
         token: str = "",
-        probed: bool = True,
     ) -> None:
         self.folder = folder
         self.admin_token = admin_token
         self.token = token
         """The token that callers must send; empty for an open host."""
-        self.probed = probed
         arguments = [str(HERE.command), "serve", *AGENTS, "--port", "0", "--grpc", "127.0.0.1:0", *options]
         arguments = ["env", f"ROOST_ADMIN_TOKEN={admin_token}", "PYTHONUNBUFFERED=1", *arguments]
         self.server = Server("hostile", "Roost", arguments, folder, base="/agents/bench", token=token)
@@ -130,17 +128,22 @@ class Arena:
         self.port = self.server.port
         self.grpc_port = self._grpc_port()
         self.memory = Memory(self.pid)
-        if self.probed:
-            task_id = self.send_text("bench", "1")
-            children = tree(self.pid)[1:]
-            for probes in (PROBES, LOAD):
-                if self.token:  # the probe of gRPC has no credential
-                    probes = {name: pause for name, pause in probes.items() if name != "grpc"}
-                job = ProbeJob(
-                    self.port, self.grpc_port, self.pid, children[0] if children else 0, probes, task_id, self.token
-                )
-                self.probers.append(Prober(job))
+        try:
+            self._probe()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def _probe(self) -> None:
+        """Start the probes and the load."""
+        task_id = self.send_text("bench", "1")
+        writer = next(iter(tree(self.pid)[1:]), 0)
+        for probes in (PROBES, LOAD):
+            if self.token:  # the probe of gRPC has no credential
+                probes = {name: pause for name, pause in probes.items() if name != "grpc"}
+            job = ProbeJob(self.port, self.grpc_port, self.pid, writer, probes, task_id, self.token)
+            self.probers.append(Prober(job))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
