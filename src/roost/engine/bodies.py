@@ -42,7 +42,9 @@ class Bodies:
         """The bodies that more than one reader can have, while anyone has them."""
         self.makers = asyncio.Semaphore(MAKERS)
 
-    def begin(self, account: str, size: int, factor: int, key: Hashable | None, make: Make, found: list[Made]) -> _LargeBody:
+    def begin(
+        self, account: str, size: int, factor: int, key: Hashable | None, make: Make, found: list[Made]
+    ) -> _LargeBody:
         """Return a body that is being made, or that `found` has, if there is room for it now."""
         body = _LargeBody(account, size * factor, factor, key)
         if found and self.budget.try_take(account, body.size):
