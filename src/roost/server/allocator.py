@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 
-M_MMAP_THRESHOLD = -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 THRESHOLD = 2 * 1024 * 1024
 """Bytes from which a block is returned as soon as it is freed. Getting such a block costs a page fault per 4 KiB."""
+KEPT = 16 * 1024 * 1024
+"""Bytes that are kept for smaller blocks, so that ordinary requests cause no page faults."""
 
 
 def return_large_blocks() -> None:
-    """Fix the threshold, where the C library is glibc."""
+    """Fix the thresholds, where the C library is glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, THRESHOLD)
+        mallopt(M_TRIM_THRESHOLD, KEPT)
