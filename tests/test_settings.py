@@ -93,6 +93,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "max_head_bytes": (1024, 2048, 4096),
     "head_s": (0.5, 1.5, 2.5),
     "write_s": (0.5, 1.5, 2.5),
+    "max_unsent_mb": (1, 2, 3),
     "max_connections": (1, 2, 3),
     "data": ("a", "b", "c"),
     "store": ("postgresql://a/x", "postgresql://b/x", "postgresql://c/x"),

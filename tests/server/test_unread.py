@@ -5,6 +5,7 @@ The host is a process of its own, so that its memory can be measured. Its client
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -16,9 +17,12 @@ from contextlib import ExitStack
 from hashlib import sha256
 from typing import Any
 
+import grpc
 import httpx
 import pytest
+from a2a.types import a2a_pb2 as pb
 
+from tests.grpc.wire import GRPC, place_of
 from tests.processes import Server, running
 from tests.waiting import PATIENCE_S, eventually
 
@@ -48,7 +52,7 @@ HEADERS = {"A2A-Version": "1.0"}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("unread")
     (folder / "big.py").write_text(AGENT)
-    args = ("--write-s", str(WRITE_S), "--max-unsent-mb", "64")
+    args = (*GRPC, "--write-s", str(WRITE_S), "--max-unsent-mb", "64")
     with running(folder / "big.py", data=folder / "data", args=args) as found:
         yield found
 
@@ -269,3 +273,25 @@ def test_a_listing_returns_each_large_task_once(server: Server, tasks: list[str]
             break
     assert len(found) == len(set(found)) == page["totalSize"]
     assert set(tasks) <= set(found)
+
+
+async def test_many_large_responses_over_grpc_wait_for_each_other(server: Server, tasks: list[str]) -> None:
+    """Each is converted for its client alone, so that they do not fit next to each other. All of them arrive."""
+    asked = tasks[:3] * 2
+    with Peak(server) as peak:
+        async with grpc.aio.insecure_channel(place_of(server), [("grpc.max_receive_message_length", -1)]) as channel:
+            ask = channel.unary_unary("/lf.a2a.v1.A2AService/GetTask", None, pb.Task.FromString)
+            requests = [pb.GetTaskRequest(tenant="big", id=task).SerializeToString() for task in asked]
+            metadata = (("a2a-version", "1.0"),)
+            calls = [ask(request, metadata=metadata, timeout=PATIENCE_S) for request in requests]
+            found = await asyncio.gather(*calls)
+    assert [task.id for task in found] == asked
+    assert {task.history[0].parts[0].text for task in found} == {TEXT}
+    assert peak.growth < 2 * GROWTH_MB
+    eventually(lambda: unsent(server) == 0, "the room that is given back")
+
+
+def unsent(server: Server) -> float:
+    found = re.search(r"^roost_unsent_bytes (\S+)", httpx.get(f"{server.url}/metrics").text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])

@@ -23,6 +23,7 @@ from roost.engine.store_types import StoreUnavailable
 from roost.fleet.loader import is_single_file, load
 from roost.host import Host, HostError
 from roost.server import workers
+from roost.server.allocator import return_large_blocks
 from roost.server.http import ConnectionLimits
 from roost.server.server import Server, room_for
 from roost.server.sockets import BACKLOG, TCP, CannotServe, Listeners, addresses, open_listeners, places
@@ -42,6 +43,7 @@ OPEN_S, OPEN_RETRY_S = 10.0, 0.5
 def run(sources: Sequence[str], settings: Settings, *, watched: bool = False) -> None:
     """Serve the agents of the sources until stopped."""
     logs.configure(settings.log_level, settings.log_format)
+    return_large_blocks()
     try:
         tls = open_tls(settings)
         agents = load(sources)

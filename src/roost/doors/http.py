@@ -220,7 +220,7 @@ class Response(NamedTuple):
     content_type: bytes = JSON
     headers: Headers = []
     before: bytes = b""
-    """What is sent before the body, where that is too large to be copied into another one."""
+    """Bytes that are sent before the body, where that is too large to be copied into another one."""
     after: bytes = b""
 
 

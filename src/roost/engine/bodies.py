@@ -18,7 +18,7 @@ BATCH_BYTES = LARGE
 MAKERS = 2
 """Bodies that are made at the same time: each needs a few times its size until it is done."""
 CONVERTED = 2
-"""How many times the size of a body a door needs that converts it for its reader."""
+"""A door that converts a body for its reader needs this many times its size."""
 MB = 1024 * 1024
 
 
@@ -38,13 +38,15 @@ class Bodies:
     def __init__(self, most: int = 128 * MB, wait_s: float = 60.0) -> None:
         self.budget = ByteBudget(most, "Responses to you that are not read yet")
         self.wait_s = wait_s
-        self.shared: dict[Hashable, _Body] = {}
+        self.shared: dict[Hashable, _LargeBody] = {}
         """The bodies that more than one reader can have, while anyone has them."""
         self.makers = asyncio.Semaphore(MAKERS)
 
-    def begin(self, account: str, size: int, factor: int, key: Hashable | None, make: Make, found: list[Made]) -> _Body:
+    def begin(
+        self, account: str, size: int, factor: int, key: Hashable | None, make: Make, found: list[Made]
+    ) -> _LargeBody:
         """Return a body that is being made, or that `found` has, if there is room for it now."""
-        body = _Body(account, size * factor, factor, key)
+        body = _LargeBody(account, size * factor, factor, key)
         if found and self.budget.try_take(account, body.size):
             body.taken, body.made = body.size, found[0]
         else:
@@ -54,15 +56,15 @@ class Bodies:
             self.shared[key] = body
         return body
 
-    def admit(self, account: str, size: int) -> _Body:
+    def admit(self, account: str, size: int) -> _LargeBody:
         """Count a body that its door has made. Raise if there is no room for it now."""
         if not self.budget.try_take(account, size):
             raise self.budget.refusal(account, size)
-        body = _Body(account, size, 1, None)
+        body = _LargeBody(account, size, 1, None)
         body.taken, body.readers = size, 1
         return body
 
-    def leave(self, body: _Body) -> None:
+    def leave(self, body: _LargeBody) -> None:
         """Forget the body if this was its last reader."""
         body.readers -= 1
         if body.readers:
@@ -73,7 +75,7 @@ class Bodies:
         body.made = None
         self._give_back(body)
 
-    async def _make(self, body: _Body, make: Make) -> None:
+    async def _make(self, body: _LargeBody, make: Make) -> None:
         try:
             await self.budget.take(body.account, body.size, self.wait_s)
             body.taken = body.size
@@ -87,18 +89,18 @@ class Bodies:
             self._give_back(body)
             raise
 
-    def _unshare(self, body: _Body) -> None:
+    def _unshare(self, body: _LargeBody) -> None:
         if body.key is not None and self.shared.get(body.key) is body:
             del self.shared[body.key]
 
-    def _give_back(self, body: _Body) -> None:
+    def _give_back(self, body: _LargeBody) -> None:
         taken, body.taken = body.taken, 0
         if taken:
             self.budget.give_back(body.account, taken)
 
 
-class _Body:
-    """One large body, and how many have it."""
+class _LargeBody:
+    """One large body, and the number of its readers."""
 
     __slots__ = ("account", "factor", "key", "made", "making", "readers", "size", "taken")
 
@@ -137,7 +139,7 @@ class BodyReader:
         self.account = account
         self.left = left
         self.converts = converts
-        self._body: _Body | None = None
+        self._body: _LargeBody | None = None
 
     async def read(self, size: int, key: Hashable | None, make: Make, found: list[Made] | None = None) -> Made:
         """Return the body that `make` makes, as soon as there is room for it.
@@ -169,7 +171,7 @@ class BodyReader:
             return
         self._body = self.bodies.admit(self.account, size)
 
-    async def _wait(self, body: _Body) -> None:
+    async def _wait(self, body: _LargeBody) -> None:
         assert body.making is not None
         leaving: asyncio.Future[Any] = asyncio.ensure_future(self.left())
         try:

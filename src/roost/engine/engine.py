@@ -66,7 +66,7 @@ LEAVE_S = 5.0
 
 
 class Measured(NamedTuple):
-    """How large a task is, and what says that it has not changed."""
+    """The size of a task in bytes, and a key that changes with the task."""
 
     size: int
     version: tuple[object, ...]

@@ -17,7 +17,7 @@ from roost.identity.quotas import QuotaSlot
 
 
 class AsOf(NamedTuple):
-    """Which task a response shows, as of which entry, and with how much of its history."""
+    """The task that a response shows, the entry that it includes last, and how much of its history it has."""
 
     new: NewTask
     seq: int
@@ -32,7 +32,7 @@ class SendResult(NamedTuple):
     replayed: bool = False
     """The message had been answered before."""
     as_of: AsOf | None = None
-    """From where the task can be read again."""
+    """The place in the journal from which the task can be read again."""
 
     def json(self) -> bytes:
         """The SendMessageResponse, which is also the first StreamResponse of a stream."""
