@@ -28,8 +28,8 @@ from roost.protocol.cost import DEFAULT, check
 from roost.protocol.errors import InvalidParams
 from roost.protocol.types import AgentCard, OAuthFlows, SecurityScheme
 
-_ANY_SIZE = DEFAULT._replace(values=2**31, digits=4300)
-"""Limits for documents of the host's own, such as the entries of a journal: depth, and what Python can parse."""
+_ANY_SIZE = DEFAULT._replace(values=2**31, digits=2**31)
+"""Limits for documents of the host's own, such as the entries of a journal."""
 _ONE_OF = (OAuthFlows, SecurityScheme)
 _KINDS: dict[type[mi.Type], str] = {
     mi.ListType: "a list",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import resource
 import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, cast
 
 import uvicorn
@@ -31,16 +29,6 @@ SWEEP_TICKS = 10
 OWN_FILES = 200
 """File descriptors kept for the journal, the log, webhooks and agents."""
 
-M_MMAP_THRESHOLD = -3
-OWN_MAPPING = 2 * 1024 * 1024
-"""Bytes from which a buffer gets memory of its own, which goes back to the system when it is freed."""
-
-
-def return_freed_memory() -> None:
-    """Fix glibc's threshold for large buffers. By itself it raises it, and keeps their memory in a fragmented heap."""
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, OWN_MAPPING)
-
 
 class Server(uvicorn.Server):
     def __init__(
@@ -52,7 +40,6 @@ class Server(uvicorn.Server):
         drain_s: float = 1.0,
         max_message: int = 8 * 1024 * 1024,
     ) -> None:
-        return_freed_memory()
         super().__init__(
             uvicorn.Config(
                 app,
