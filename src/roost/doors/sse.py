@@ -191,6 +191,8 @@ def _chunk(frames: list[StreamFrame], prefix: bytes, suffix: bytes) -> bytes:
 
 
 def one_line(chunk: bytes) -> bytes:
+    if chunk.isascii():
+        return chunk
     for end, escaped in LINE_ENDS:
         chunk = chunk.replace(end, escaped)
     return chunk

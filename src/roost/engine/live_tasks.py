@@ -74,7 +74,7 @@ class LiveTasks:
         """Return a task, held. TaskNotFound to everyone whose task it is not."""
         live = self.by_id.get(task_id)
         if live is None or not shows(live.new, live.hidden, principal, agent):
-            await self.stored(principal, agent, task_id)
+            await self.stored(principal, agent, task_id, most=0)
         live = await self.load(task_id)
         if live is None:
             raise TaskNotFound(metadata={"taskId": task_id})

@@ -11,6 +11,8 @@ from roost.engine.store_types import Append, Scope, StoredUsage, UsageDelta
 
 encode = msgspec.msgpack.Encoder().encode
 
+MUCH = 64 * 1024
+"""Bytes of entries that are not worth a copy to find their size."""
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -67,7 +69,17 @@ def size_of(append: Append) -> int:
     if not append.entries:
         return 0
     snapshot = append.snapshot
-    return len(encode(append.entries)) + (0 if snapshot is None else len(snapshot.body) + len(snapshot.artifacts))
+    size = 0 if snapshot is None else len(snapshot.body) + len(snapshot.artifacts)
+    entries, data = append.entries, sum(len(entry.data) for entry in append.entries)
+    if data < MUCH:
+        return size + len(encode(entries))
+    bare = len(encode([entry._replace(data=b"") for entry in entries]))
+    return size + bare + data + sum(_head_of(len(entry.data)) - _head_of(0) for entry in entries)
+
+
+def _head_of(size: int) -> int:
+    """The bytes before a binary value in msgpack."""
+    return 2 if size < 2**8 else 3 if size < 2**16 else 5
 
 
 def summed(usages: Iterable[UsageDelta]) -> list[UsageDelta]:

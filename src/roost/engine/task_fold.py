@@ -34,10 +34,10 @@ _read_event = raw_decoder(StreamResponse)
 
 class TaskFold:
     """A snapshot is due when the entries since the last one are larger than it, so that neither reading nor appending
-    grows with the length of a task."""
+    grows with the length of a task. Messages do not count: a snapshot holds them as they are in their entries."""
 
     tail_bytes = 0
-    """The size of the entries since the last snapshot."""
+    """The size of the entries since the last snapshot, without messages."""
     snapshot_size = SNAPSHOT_FLOOR
     size = 0
     """About the size of the task as JSON, and rather more: entries have more around the same content."""
@@ -74,6 +74,7 @@ class TaskFold:
                 states[entry.seq] = event.status.state
             elif type(event) is Received:
                 apply_message(task, event)
+                self.tail_bytes -= len(entry.data)
         return states
 
     def apply_stored(self, entries: Sequence[Entry]) -> States:
@@ -82,11 +83,12 @@ class TaskFold:
         if entries:
             self.version = entries[-1].chain
         for entry in entries:
-            self.tail_bytes += len(entry.data)
             self.size += len(entry.data)
             if entry.kind == kinds.MESSAGE:
                 apply_message(self.task, read_received(entry.data))
-            elif entry.sub == 0:
+                continue
+            self.tail_bytes += len(entry.data)
+            if entry.sub == 0:
                 event = _read_event(entry.data)
                 if event.status_update is not None:
                     apply_status(self.task, event.status_update)

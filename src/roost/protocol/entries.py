@@ -89,4 +89,6 @@ class AttemptRecord(Struct, omit_defaults=True):
 
 def link(chain: bytes, seq: int, sub: int, kind: str, data: bytes, time: int, ordinal: int) -> bytes:
     """Return the chain after an entry: SHA-256 over the chain before it and all fields of the entry."""
-    return sha256(b"%b%b %d %d %d %d\n%b" % (chain, kind.encode(), seq, sub, time, ordinal, data)).digest()
+    made = sha256(b"%b%b %d %d %d %d\n" % (chain, kind.encode(), seq, sub, time, ordinal))
+    made.update(data)
+    return made.digest()

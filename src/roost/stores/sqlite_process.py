@@ -91,6 +91,10 @@ GONE = "the process that writes the journal is gone"
 
 encode = msgspec.msgpack.Encoder().encode
 
+PAIR = b"\x92"
+"""The beginning of an array of two in msgpack, as which a WriterRequest is written."""
+JOINED = 64 * 1024
+"""Bytes below which a request is written at once."""
 CLOSE_S = 5.0
 Decode = Callable[[Any], Any]
 
@@ -127,7 +131,7 @@ class WriterProcess:
 
     async def _ask(self, operation: str, args: tuple[Any, ...]) -> Any:
         connection = await self._connected()
-        reply = await connection.call(encode(WriterRequest(operation, Raw(encode(args)))))
+        reply = await connection.call(operation, encode(args))
         if reply.failure is not None:
             raise ERRORS[reply.error](reply.failure)
         return _decoders(operation)[1](reply.result)
@@ -185,12 +189,19 @@ class _WriterConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.WriteTransport, transport)
 
-    async def call(self, request: bytes) -> WriterReply:
+    async def call(self, operation: str, args: bytes) -> WriterReply:
+        """Send a WriterRequest. The arguments, which may be large, are not copied into another buffer."""
         if self.lost:
             raise StoreUnavailable(GONE)
         future: asyncio.Future[WriterReply] = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
-        self.transport.write(len(request).to_bytes(4, "big") + request)
+        head = PAIR + encode(operation)
+        size = (len(head) + len(args)).to_bytes(4, "big")
+        if len(args) < JOINED:
+            self.transport.write(b"".join((size, head, args)))
+        else:
+            self.transport.write(size + head)
+            self.transport.write(args)
         return await future
 
     def close(self) -> None:
