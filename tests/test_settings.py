@@ -85,6 +85,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "token": ("a", "b", "c"),
     "admin_token": ("a", "b", "c"),
     "max_parts": (1, 2, 3),
+    "max_task_mb": (1, 2, 3),
     "max_values": (1, 2, 3),
     "max_depth": (10, 50, 100),
     "max_digits": (20, 30, 40),

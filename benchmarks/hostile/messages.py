@@ -102,7 +102,10 @@ def _grpc() -> Iterator[Case]:
     for name, more in grpc_shapes.EXTENSIONS.items():
         yield Case(f"message: {name}", "gRPC", partial(_grpc_send, _built(beside, more)), EITHER)
     yield Case(
-        "8 MB that is no protobuf", "gRPC", partial(_grpc_send, lambda: b"\xff" * shapes.ROOM), invalid("parsing")
+        "8 MB that is no protobuf",
+        "gRPC",
+        partial(_grpc_send, lambda: b"\xff" * shapes.ROOM),
+        invalid("Invalid SendMessageRequest"),
     )
     yield Case("over max_body", "gRPC", partial(_grpc_send, lambda: bytes(9 * 1024 * 1024)), LIMITED)
 

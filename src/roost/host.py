@@ -121,7 +121,7 @@ class Host:
         settings = self.settings
         await store.open()
         seal = open_seal(settings, store)
-        limits = MessageLimits(settings.max_parts, settings.max_metadata)
+        limits = MessageLimits(settings.max_parts, settings.max_metadata, settings.max_task_mb << 20)
         engine = self._open_engine(store, seal, limits)
         identity = IdentityServices(settings, store, engine, seal, self.hosts)
         try:

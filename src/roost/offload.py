@@ -28,14 +28,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from roost.protocol.errors import A2AError, InvalidParams, TooManyRequests, Unavailable
+from roost.protocol.errors import A2AError, InvalidParams, Unavailable
 
 log = logging.getLogger("roost.offload")
 
 PROCESSES = 2
 """The most worker processes of a host process."""
-MOST_WAITING = 32
-"""The most jobs of one owner that wait or run."""
 JOB_S = 30.0
 """Seconds that a job may take."""
 IDLE_S = 20.0
@@ -90,6 +88,8 @@ class WorkerPool:
         self._waiting: Counter[str] = Counter()
         """The jobs of each owner that wait or run."""
         self._idle: list[_WorkerConnection] = []
+        self._ending: set[asyncio.Future[int]] = set()
+        """Waits for processes that end. A host that ends before them would be told of it after its event loop."""
         self._closed = False
 
     async def run(self, owner: str, work: Work, *args: Argument) -> bytes:
@@ -105,15 +105,16 @@ class WorkerPool:
         return reply.result
 
     async def close(self) -> None:
+        """End the idle processes, and wait until they and those that ended before are gone."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
+        if self._ending:
+            await asyncio.wait([*self._ending])
 
     @asynccontextmanager
     async def _turn(self, owner: str) -> AsyncIterator[None]:
-        """Wait until no other job of the owner runs."""
-        if self._waiting[owner] >= MOST_WAITING:
-            raise TooManyRequests(f"{MOST_WAITING} large requests of this caller are waiting; try again", retry_after=2)
+        """Wait until no other job of the owner runs. Those who wait are requests and streams, which have limits."""
         self._waiting[owner] += 1
         turn = self._turns.setdefault(owner, asyncio.Lock())
         try:
@@ -125,7 +126,10 @@ class WorkerPool:
                 del self._waiting[owner], self._turns[owner]
 
     async def _call(self, job: bytes) -> JobReply:
-        connection = self._idle.pop() if self._idle else await _WorkerConnection.open()
+        try:
+            connection = self._idle.pop() if self._idle else await _WorkerConnection.open(self._ending)
+        except OSError as error:
+            raise Unavailable(f"no process can be started for a large request: {error}", retry_after=1) from None
         connection.is_used()
         try:
             async with asyncio.timeout(JOB_S):
@@ -151,15 +155,20 @@ class _WorkerConnection:
     """The host's end of one worker process."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        process: subprocess.Popen[bytes],
+        ending: set[asyncio.Future[int]],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self._process = process
+        self._ending = ending
         self._reader = reader
         self._writer = writer
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls) -> _WorkerConnection:
+    async def open(cls, ending: set[asyncio.Future[int]]) -> _WorkerConnection:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220, S603  # takes a millisecond; our own module and arguments
@@ -167,7 +176,7 @@ class _WorkerConnection:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        return cls(process, *await asyncio.open_connection(sock=ours))
+        return cls(process, ending, *await asyncio.open_connection(sock=ours))
 
     async def call(self, job: bytes) -> bytes:
         self._writer.write(len(job).to_bytes(4, "big"))
@@ -199,7 +208,9 @@ class _WorkerConnection:
         self.close()
 
     def _reap(self) -> None:
-        asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        ending = asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
 
 def _raised(error: JobError) -> A2AError:

@@ -174,6 +174,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_metadata: Annotated[CountOrOff, "The largest metadata of a message, a part or a request, in bytes of JSON."] = (
         64 * 1024
     )
+    max_task_mb: Annotated[
+        Count, "The largest task that still takes answers, in MB of JSON. A larger one costs others time."
+    ] = 24
     max_values: Annotated[
         Count, "The most values (of all objects and lists together) that the JSON of a request may have."
     ] = 250_000

@@ -53,6 +53,21 @@ def add_apart(task):
     """Adds in a process of its own."""
     return {"count": len(task.data["v"])}
 
+says = Agent("says", parallel=True)
+
+@says.on_message
+async def say(task):
+    """Says what it hears."""
+    yield task.text
+
+asks_on = Agent("asks-on")
+
+@asks_on.on_message
+async def ask_on(task):
+    """Never stops asking."""
+    for _ in range(9):
+        await task.ask("More?")
+
 asks = Agent("asks")
 
 @asks.on_message
@@ -64,7 +79,7 @@ async def ask(task):
 COUNT = 60_000
 VALUES = {"v": list(range(COUNT))}
 EXPECTED = {"count": COUNT, "sum": sum(range(COUNT)), "text": 5}
-LIMITS = ("--max-values", "150000", "--max-digits", "50", "--max-depth", "60")
+LIMITS = ("--max-values", "150000", "--max-digits", "50", "--max-depth", "60", "--max-task-mb", "1")
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +253,42 @@ def test_a_large_openai_request_is_refused_for_what_is_wrong_with_it(http: httpx
     assert order.json()["error"]["param"] == "messages[3000].role"
 
 
+def test_many_of_one_caller_are_all_answered(http: httpx.Client) -> None:
+    """Large requests and results of one caller are converted one after the other, and none is refused."""
+    text = "a sentence, with commas. " * 2400
+
+    def rest(_: int) -> int:
+        return http.post("/agents/total/message:send", json=message({"text": text}), headers=VERSION).status_code
+
+    def old(_: int) -> int:
+        parts = [{"kind": "text", "text": text}]
+        params = {"message": {"kind": "message", "messageId": str(uuid.uuid4()), "role": "user", "parts": parts}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+        return http.post("/agents/total", json=body).status_code
+
+    with ThreadPoolExecutor(60) as pool:
+        assert set(pool.map(rest, range(60))) == {200}
+        assert set(pool.map(old, range(60))) == {200}
+
+
+async def test_mcp_takes_and_gives_prose(server: Server) -> None:
+    text = "a sentence, with commas. " * 2400
+    async with connected(server.url) as client:
+        called = await client.call_tool("says", {"text": text})
+    assert called.structured_content is not None
+    assert called.structured_content["artifacts"][0]["parts"][0]["text"] == text
+
+
+def test_a_task_that_has_grown_large_takes_no_more_answers(rest: Rest) -> None:
+    task = rest.ok("SendMessage", message({"text": "hello"}), "asks-on")["task"]
+    for _ in range(2):
+        rest.ok("SendMessage", message({"text": "a" * 700_000}, taskId=task["id"]), "asks-on")
+    problem = rest.refused("SendMessage", message({"text": "more"}, taskId=task["id"]), "asks-on")
+    assert problem.reason == "PAYLOAD_TOO_LARGE"
+    assert "max_task_mb" in problem.message
+    assert rest.ok("CancelTask", {"id": task["id"]}, "asks-on")["status"]["state"] == "TASK_STATE_CANCELED"
+
+
 # The limits
 
 
@@ -299,6 +350,8 @@ def test_only_messages_may_be_large(server: Server, http: httpx.Client, binding:
 
 # Room for bodies
 
+MB = 1024 * 1024
+
 
 def slow(server: Server, length: int, sent: int) -> socket.socket:
     """A request whose body does not arrive in full."""
@@ -308,24 +361,39 @@ def slow(server: Server, length: int, sent: int) -> socket.socket:
     return client
 
 
-def test_a_caller_whose_large_bodies_take_its_room_waits_with_the_next_and_nobody_else_does(tmp_path: Path) -> None:
-    agents, most = tmp_path / "agents.py", 1024 * 1024
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Server]:
+    """A host that reads bodies of up to 1 MB."""
+    agents = tmp_path / "agents.py"
     agents.write_text(AGENTS)
-    large = message({"text": "a" * (most // 2)})
-    with (
-        healthy(agents, data=tmp_path / "data", args=("--max-body", str(most), "--head-s", "60")) as host,
-        httpx.Client(timeout=PATIENCE_S, base_url=host.url, headers=VERSION) as client,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        held = [slow(host, most, most // 2) for _ in range(LARGE_BODIES // SHARE)]
-        waiting = pool.submit(
-            lambda: httpx.post(f"{host.url}/agents/total/message:send", json=large, headers=VERSION, timeout=PATIENCE_S)
-        )
-        for _ in range(20):
-            assert client.post("/agents/total/message:send", json=message({"text": "a"})).status_code == 200
+    with healthy(agents, data=tmp_path / "data", args=("--max-body", str(MB), "--head-s", "60")) as host:
+        yield host
+
+
+def test_a_caller_whose_large_bodies_take_its_room_waits_with_the_next_and_nobody_else_does(small: Server) -> None:
+    large = message({"text": "a" * (MB // 2)})
+    path = f"{small.url}/agents/total/message:send"
+    with httpx.Client(timeout=PATIENCE_S, headers=VERSION) as client, ThreadPoolExecutor(1) as pool:
+        held = [slow(small, MB, MB // 2) for _ in range(LARGE_BODIES // SHARE)]
+        waiting = pool.submit(lambda: httpx.post(path, json=large, headers=VERSION, timeout=PATIENCE_S))
+        assert client.post(path, json=message({"text": "a"})).status_code == 200
         assert not waiting.done()
         held.pop().close()
-        assert result(waiting.result().json()["task"])["text"] == most // 2
+        assert result(waiting.result().json()["task"])["text"] == MB // 2
         for one in held:
             one.close()
-        assert client.post("/agents/total/message:send", json=message({"text": "b" * 500_000})).status_code == 200
+
+
+def test_bodies_that_hardly_grow_make_way_for_others(small: Server) -> None:
+    held = [slow(small, MB, MB // 2) for _ in range(LARGE_BODIES // SHARE)]
+    sent = httpx.post(
+        f"{small.url}/agents/total/message:send",
+        json=message({"text": "a" * (MB // 2)}),
+        headers=VERSION,
+        timeout=PATIENCE_S,
+    )
+    assert result(sent.json()["task"])["text"] == MB // 2
+    answers = [one.recv(4096) for one in held]
+    assert any(one.startswith(b"HTTP/1.1 408") for one in answers)
+    for one in held:
+        one.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from functools import lru_cache
@@ -118,13 +119,16 @@ class GrpcDoor:
     ) -> list[bytes]:
         """Encode a batch of events. Many readers at the same position get the same responses."""
         first, last, shared = frames[0].seq, frames[-1].seq, None if stream.has_view else stream.live
-        found = None if shared is None else _responses.get(shared)
-        if found is not None and found[:2] == (first, last):
-            return found[2]
-        responses = [await self._encoded(call, pb.StreamResponse, frame.data) for frame in frames]
-        if shared is not None:
-            _responses[shared] = (first, last, responses)
-        return responses
+        if shared is None:
+            return await self._encoded_events(call, frames)
+        found = _responses.get(shared)
+        if found is None or found[:2] != (first, last) or found[2].cancelled():
+            made = asyncio.get_running_loop().create_task(self._encoded_events(call, frames))
+            found = _responses[shared] = (first, last, made)
+        return await asyncio.shield(found[2])
+
+    async def _encoded_events(self, call: Call, frames: list[StreamFrame]) -> list[bytes]:
+        return [await self._encoded(call, pb.StreamResponse, frame.data) for frame in frames]
 
     async def _sent(self, call: Call, kind: type[Message], result: SendResult) -> bytes:
         if result.task is not None:
@@ -236,9 +240,10 @@ class GrpcDoor:
             return await self._admit(head, principal, self.agent_of(head, params)), params
         if kind.DESCRIPTOR.name != pb.SendMessageRequest.DESCRIPTOR.name:
             raise too_large()
-        named = pb.SendMessageRequest(tenant=text_field(data, pb.SendMessageRequest.TENANT_FIELD_NUMBER))
+        named = pb.SendMessageRequest(tenant=text_field(kind, data, pb.SendMessageRequest.TENANT_FIELD_NUMBER))
         call = await self._admit(head, principal, self.agent_of(head, named))
-        return call, await self.prepared(call, data)
+        with self.context.requests.room_for(principal, len(data)):
+            return call, await self.prepared(call, data)
 
     async def _admit(self, head: RequestHead, principal: Principal, agent: str) -> Call:
         if not agent:
@@ -261,7 +266,7 @@ RESPONSES: dict[str, type[Message]] = {
 }
 
 
-_responses: WeakKeyDictionary[LiveTask, tuple[int, int, list[bytes]]] = WeakKeyDictionary()
+_responses: WeakKeyDictionary[LiveTask, tuple[int, int, asyncio.Task[list[bytes]]]] = WeakKeyDictionary()
 """The last responses of each task, so that many readers at the same position get the same ones."""
 
 

@@ -15,7 +15,7 @@ from roost.doors.counters import REFUSED
 from roost.doors.grpc_errors import Servicer, abort
 from roost.engine.bodies import BodyReader
 from roost.identity.principal import Principal
-from roost.protocol.errors import A2AError, InvalidRequest, RoostError, TooManyRequests, Unauthenticated
+from roost.protocol.errors import A2AError, InvalidRequest, TooManyRequests, TooSlow, Unauthenticated
 
 FREE = "/grpc."
 """The prefix of the methods that need no credential: health and reflection."""
@@ -25,10 +25,6 @@ LOOK_S = 1.0
 """Seconds between two checks whether clients read."""
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-
-
-class TooSlow(RoostError):
-    http, grpc, reason = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT"
 
 
 async def received(context: Servicer, head_s: float) -> Any:

@@ -133,8 +133,8 @@ class Request(Connection):
             held, self.held = self.held, None
             held()
 
-    async def body(self, limit: int, room: Callable[[int], Awaitable[None]] | None = None) -> bytes:
-        """Read the body. `room` waits until there is room for a large one of this size."""
+    async def body(self, limit: int, room: Callable[[int, int], Awaitable[None]] | None = None) -> bytes:
+        """Read the body. `room` is told how much of a large one has arrived, and waits until there is room for it."""
         length = self.headers.get(b"content-length")
         expected = int(length) if length is not None and length.isdigit() else limit
         if expected > limit:
@@ -153,8 +153,7 @@ class Request(Connection):
                 return b"".join((*pieces, piece)) if pieces else piece
             pieces.append(piece)
             if size > PIECE and room is not None:
-                await room(expected)
-                room = None
+                await room(size, expected)
 
 
 class WebSocket(Connection):

@@ -30,7 +30,7 @@ from roost.doors.jsonrpc import NO_ID
 from roost.doors.openapi_doors import mcp as describe
 from roost.identity.principal import Principal
 from roost.protocol.codec import encode
-from roost.protocol.cost import LIGHT_VALUES, JSONLimits, check, has_few_values, is_light
+from roost.protocol.cost import LIGHT_VALUES, JSONLimits, check, has_few_values_outside_strings, is_light
 from roost.protocol.errors import (
     A2AError,
     InvalidParams,
@@ -172,7 +172,7 @@ def split_data(body: bytes, *limits: int) -> bytes:
             message = {**message, "params": {**params, "arguments": rest}}
             data = encode(found)
     kept = encode(message)
-    if not has_few_values(kept):
+    if not has_few_values_outside_strings(kept):
         raise InvalidParams(
             f"the request has more than {LIGHT_VALUES} values; only the argument `data` may be that large",
             field="body",

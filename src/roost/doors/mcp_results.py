@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import mcp_types as mcp
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from roost.doors.mcp_arguments import STATES, word
 from roost.protocol.codec import decoder, encode
-from roost.protocol.cost import has_few_values
+from roost.protocol.cost import LIGHT_VALUES, has_few_values_outside_strings
 from roost.protocol.errors import A2AError
 from roost.protocol.states import TERMINAL
 from roost.protocol.types import Message, Part, Task, TaskState
@@ -64,7 +64,11 @@ def of_task(agent: str, task: Task, *, read: bool = False) -> mcp.CallToolResult
         content += _content(task.status.message.parts, task.id)
     more = _what_next(agent, task, anything=bool(content))
     artifacts = encode(task.artifacts)
-    if not has_few_values(artifacts):
+    data = [bytes(part.data) for artifact in task.artifacts for part in artifact.parts if isinstance(part.data, Raw)]
+    if (
+        not all(map(has_few_values_outside_strings, data))
+        or sum(len(one.parts) for one in task.artifacts) > LIGHT_VALUES
+    ):
         artifacts = b"[]"
         more = f"{more} The artifacts have too many values for this form: read task {task.id} over A2A.".lstrip()
     structured = {

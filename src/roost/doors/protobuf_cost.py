@@ -31,6 +31,13 @@ def is_light(kind: type[Message], data: bytes) -> bool:
 
 def count_fields(kind: type[Message], data: bytes, most: int) -> int:
     """Count the fields of a message and of the messages in it, up to `most`."""
+    try:
+        return _count(kind, data, most)
+    except ValueError as error:
+        raise ParseError(f"Invalid {kind.DESCRIPTOR.name}: {error}") from None
+
+
+def _count(kind: type[Message], data: bytes, most: int) -> int:
     found = 0
     left: list[tuple[Any, int, int]] = [(kind.DESCRIPTOR, 0, len(data))]
     while left:
@@ -55,8 +62,15 @@ def count_fields(kind: type[Message], data: bytes, most: int) -> int:
     return found
 
 
-def text_field(data: bytes, number: int) -> str:
+def text_field(kind: type[Message], data: bytes, number: int) -> str:
     """Return the last value of a text field of a message; empty if it has none among its first fields."""
+    try:
+        return _text(data, number)
+    except ValueError as error:
+        raise ParseError(f"Invalid {kind.DESCRIPTOR.name}: {error}") from None
+
+
+def _text(data: bytes, number: int) -> str:
     found, at, left = "", 0, LIGHT_FIELDS
     while at < len(data) and left:
         left -= 1
@@ -76,7 +90,7 @@ def text_field(data: bytes, number: int) -> str:
 
 def _fixed_size(wire: int) -> int:
     if wire not in _FIXED:
-        raise ParseError("Invalid protobuf: it has a group, which no message of A2A has")
+        raise ValueError("it has a group, which no message of A2A has")
     return _FIXED[wire]
 
 
@@ -88,7 +102,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return found, position + 1
         shift += 7
-    raise ParseError("Invalid protobuf: a number does not end")
+    raise ValueError("a number does not end")
 
 
 @cache

@@ -7,7 +7,8 @@ in a worker process, one per caller at a time; what comes back is not taken apar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from roost.identity.principal import Principal
 from roost.offload import Argument, WorkerPool
 from roost.protocol.codec import decode
 from roost.protocol.cost import LIGHT_VALUES, JSONLimits, is_light
-from roost.protocol.errors import InvalidParams
+from roost.protocol.errors import InvalidParams, TooSlow
 from roost.protocol.raw import PreparedRequest, raw_decoder
 from roost.protocol.types import SendMessageRequest, Wire
 
@@ -28,7 +29,28 @@ T = TypeVar("T", bound=Wire)
 LARGE_BODIES = 16
 """Bodies of the largest size that the host reads at the same time. A caller may use a share of that."""
 
+LOOK_S = 2.0
+"""Seconds between two looks at bodies that arrive while others wait for room."""
+SLOWEST = 16 * 1024
+"""Bytes per second below which a body is ended then."""
+
 read_prepared = raw_decoder(PreparedRequest)
+
+
+class ArrivingBody:
+    """A large body that a task is reading."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.ended = False
+        self.bytes = 0
+        self.seen: int | None = None
+        """The bytes at the last look."""
+
+    def is_slow(self) -> bool:
+        """Say whether it has grown too little since the last look, if there was one."""
+        before, self.seen = self.seen, self.bytes
+        return before is not None and self.bytes - before < SLOWEST * LOOK_S
 
 
 class RequestReader:
@@ -50,15 +72,65 @@ class RequestReader:
         self.most = most
         self.wait_s = wait_s
         self.budget = ByteBudget(most * LARGE_BODIES, "Your requests that are being read")
+        self.arriving: set[ArrivingBody] = set()
+        self.timer: asyncio.TimerHandle | None = None
 
     async def body(self, request: Request, principal: Principal) -> bytes:
         """Read the body of a request. A large one is read when there is room for it, until `request.let_go`."""
+        arriving: ArrivingBody | None = None
 
-        async def room(size: int) -> None:
-            await self.budget.take(principal.name, size, self.wait_s)
-            request.held = partial(self.budget.give_back, principal.name, size)
+        async def room(arrived: int, expected: int) -> None:
+            nonlocal arriving
+            if arriving is None:
+                await self._take(principal.name, expected)
+                request.held = partial(self.budget.give_back, principal.name, expected)
+                task = asyncio.current_task()
+                assert task is not None
+                arriving = ArrivingBody(task)
+                self.arriving.add(arriving)
+            arriving.bytes = arrived
 
-        return await request.body(self.most, room)
+        try:
+            return await request.body(self.most, room)
+        except asyncio.CancelledError:
+            if arriving is None or not arriving.ended:
+                raise
+            arriving.task.uncancel()
+            raise TooSlow("The request arrives so slowly that others wait for its room; send it again") from None
+        finally:
+            if arriving is not None:
+                self.arriving.discard(arriving)
+
+    async def _take(self, account: str, size: int) -> None:
+        if self.budget.try_take(account, size):
+            return
+        self._look_later()
+        await self.budget.take(account, size, self.wait_s)
+
+    def _look_later(self) -> None:
+        if self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """End the bodies that have hardly grown since the last look, for as long as others wait for room."""
+        self.timer = None
+        if not self.budget.waiting:
+            return
+        for body in [*self.arriving]:
+            if body.is_slow():
+                body.ended = True
+                body.task.cancel()
+        self._look_later()
+
+    @contextmanager
+    def room_for(self, principal: Principal, size: int) -> Iterator[None]:
+        """Take room for a large request that is in memory already. It is refused if there is none."""
+        if not self.budget.try_take(principal.name, size):
+            raise self.budget.refusal(principal.name, size)
+        try:
+            yield
+        finally:
+            self.budget.give_back(principal.name, size)
 
     async def decode(self, principal: Principal, kind: type[T], body: bytes) -> T:
         """Decode a request of A2A 1.0 in JSON."""

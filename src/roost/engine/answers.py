@@ -16,6 +16,7 @@ from roost.engine.agent_queue import AgentQueue
 from roost.engine.extension import Incoming
 from roost.engine.ids import now_us
 from roost.engine.leases import Worker
+from roost.engine.limits import MessageLimits
 from roost.engine.live import LiveTask
 from roost.engine.live_tasks import LiveTasks
 from roost.engine.ports import Store
@@ -27,7 +28,7 @@ from roost.engine.store_types import StoreUnavailable, Taken
 from roost.engine.views import state_word
 from roost.identity.quotas import Meter
 from roost.protocol.entries import Received
-from roost.protocol.errors import InvalidParams, Moved, Unavailable, UnsupportedOperation
+from roost.protocol.errors import InvalidParams, Moved, PayloadTooLarge, Unavailable, UnsupportedOperation
 from roost.protocol.states import PAUSED, TERMINAL
 from roost.protocol.types import JSONObject
 
@@ -59,10 +60,12 @@ class Answers:
         runner: Runner,
         webhooks: Webhooks,
         meter: Meter,
+        limits: MessageLimits,
         draining: asyncio.Event,
         recovered: asyncio.Event,
     ) -> None:
         self.store = store
+        self.limits = limits
         self.worker = worker
         self.lives = lives
         self.runner = runner
@@ -106,6 +109,11 @@ class Answers:
                 )
             await self.webhooks.prepare(incoming, live.new.id)
             _require_paused(live)
+            if live.fold.size > self.limits.task:
+                raise PayloadTooLarge(
+                    f"The task has more than {self.limits.task >> 20} MB, the host's setting max_task_mb: begin a new"
+                    " task"
+                )
             queue = self.runner.queue(incoming.agent)
             if queue is None:
                 raise _unserved(incoming.agent)

@@ -127,7 +127,15 @@ class Engine:
         self.webhooks = Webhooks(store, self.lives, self.pusher, self.extensions)
         self.disk = DiskSpace(store, retention.min_free)
         answers = Answers(
-            store, self.worker, self.lives, self.runner, self.webhooks, self.meter, self.draining, self.recovered
+            store,
+            self.worker,
+            self.lives,
+            self.runner,
+            self.webhooks,
+            self.meter,
+            self.limits,
+            self.draining,
+            self.recovered,
         )
         self.intake = Intake(
             store,

@@ -29,6 +29,8 @@ class MessageLimits(NamedTuple):
     parts: int = 1000
     metadata: int = 64 * 1024
     """Bytes of JSON, for the metadata of the request, of the message, and of each part."""
+    task: int = 24 * 1024 * 1024
+    """Bytes of a task beyond which it takes no more messages."""
 
     def check(self, request: SendMessageRequest) -> None:
         """Raise InvalidParams, which names the field, if a message is too large."""
@@ -43,7 +45,8 @@ class MessageLimits(NamedTuple):
             )
         if len(message.parts) > self.parts:
             raise InvalidParams(
-                f"message.parts has {len(message.parts)} parts; at most {self.parts} are accepted",
+                f"message.parts has {len(message.parts)} parts; at most {self.parts} are accepted, the host's setting"
+                " max_parts",
                 field="message.parts",
             )
         self._check_metadata("metadata", request.metadata)
@@ -58,7 +61,9 @@ class MessageLimits(NamedTuple):
 
     def _check_metadata(self, field: str, metadata: JSONObject | None) -> None:
         if metadata and len(encode(metadata)) > self.metadata:
-            raise InvalidParams(f"{field} is longer than {self.metadata} bytes", field=field)
+            raise InvalidParams(
+                f"{field} is longer than {self.metadata} bytes, the host's setting max_metadata", field=field
+            )
 
 
 def _check_list(field: str, items: list[str]) -> None:

@@ -6,8 +6,8 @@ A2AError
 │   ExtensionSupportRequired, VersionNotSupported        A2A's own (section 5.4)
 ├── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError
 │                                                        JSON-RPC's own (section 9.5)
-└── AgentNotFound, RouteNotFound, MethodNotAllowed, Unauthenticated, Forbidden, PayloadTooLarge, TooManyRequests,
-    Unavailable, Moved, IdempotencyKeyReused, MessageIdMalformed
+└── AgentNotFound, RouteNotFound, MethodNotAllowed, Unauthenticated, Forbidden, PayloadTooLarge, TooSlow,
+    TooManyRequests, Unavailable, Moved, IdempotencyKeyReused, MessageIdMalformed
                                                          the host's
 """
 
@@ -18,6 +18,8 @@ from typing import Any, ClassVar
 
 DOMAIN = "a2a-protocol.org"
 HOST_DOMAIN = "roost"
+LONGEST_METADATA = 1024
+"""Characters of a value in an error's metadata, such as an id that the client has sent."""
 
 
 class A2AError(Exception):
@@ -52,7 +54,7 @@ class A2AError(Exception):
             "domain": self.domain,
         }
         if self.metadata:
-            info["metadata"] = self.metadata
+            info["metadata"] = {name: value[:LONGEST_METADATA] for name, value in self.metadata.items()}
         found = [info]
         if self.field is not None:
             violation = {"field": self.field, "description": self.message}
@@ -176,6 +178,11 @@ class Unauthenticated(RoostError):
 class PayloadTooLarge(RoostError):
     code, http, grpc, reason, rpc_http = -32024, 413, "RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE", 413
     title = "Request body too large"
+
+
+class TooSlow(RoostError):
+    code, http, grpc, reason, rpc_http = -32033, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", 408
+    title = "The request arrives too slowly"
 
 
 class TooManyRequests(RoostError):

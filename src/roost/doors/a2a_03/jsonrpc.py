@@ -9,9 +9,9 @@ from msgspec import Raw
 from pydantic import BaseModel
 
 from roost.doors.a2a_03.bridge import (
-    LARGE,
     OldForm,
     carry_out,
+    is_small,
     open_stream,
     plain,
     prepare_core,
@@ -28,7 +28,7 @@ from roost.doors.jsonrpc import Envelope, params_of
 from roost.doors.requests import too_large
 from roost.doors.sse import send_events
 from roost.protocol.codec import encode
-from roost.protocol.cost import JSONLimits, check
+from roost.protocol.cost import JSONLimits, check, is_light
 from roost.protocol.errors import A2AError, MethodNotFound
 from roost.protocol.operations import BY_NAME, BY_OLD_RPC, Operation
 from roost.protocol.types import SendMessageRequest
@@ -55,7 +55,7 @@ async def serve(call: Call, request: Request, envelope: Envelope, request_id: by
     request.route = f"{request.route} {envelope.method}"
     params = params_of(envelope)
     bodies = call.context.requests
-    if len(params) <= LARGE:
+    if is_small(params) or (operation.request is not SendMessageRequest and is_light(params)):
         asked = request_of(operation, from_params(KINDS[operation.name], envelope.method, params))
     elif operation.request is SendMessageRequest:
         asked = await bodies.prepared(call.principal, prepare_params, operation.name, envelope.method, params)

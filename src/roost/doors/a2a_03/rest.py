@@ -13,10 +13,10 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from roost.doors.a2a_03.bridge import (
-    LARGE,
     LISTED,
     OldForm,
     carry_out,
+    is_small,
     open_stream,
     prepare_core,
     request_of,
@@ -57,7 +57,7 @@ async def _request(operation: Operation, call: Call, request: Request, path: dic
     match operation.name:
         case "SendMessage" | "SendStreamingMessage":
             body = await read_body(call, request)
-            if len(body) > LARGE:
+            if not is_small(body):
                 return await call.context.requests.prepared(call.principal, prepare_json, body)
             return request_of(operation, from_json(body))
     return request_of(operation, await _core(operation, call, request, path))

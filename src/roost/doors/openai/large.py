@@ -69,9 +69,15 @@ def _add_turn(
     try:
         turn = turn_of(said, name, instructions, in_session=in_session)
         if len(turn.parts) > limits.parts:
-            raise InvalidParams(f"{name} has {len(turn.parts)} parts; at most {limits.parts} are accepted", field=name)
+            raise InvalidParams(
+                f"{name} has {len(turn.parts)} parts; at most {limits.parts} are accepted, the host's setting"
+                " max_parts",
+                field=name,
+            )
         if made.asked.metadata is not None and len(encode(made.asked.metadata)) > limits.metadata:
-            raise InvalidParams(f"metadata is longer than {limits.metadata} bytes", field="metadata")
+            raise InvalidParams(
+                f"metadata is longer than {limits.metadata} bytes, the host's setting max_metadata", field="metadata"
+            )
     except InvalidParams as error:
         made.refusal, made.field = error.message, error.field or name
         made.asked.metadata = None

@@ -222,7 +222,7 @@ def _reword(error: A2AError, turn: ChatTurn) -> None:
     elif error.field == "message.metadata":
         named = turn.told_in
         said = f"{named}: the text of instructions, system and developer messages"
-        error.message = error.message.replace(error.field, said) + ", the host's setting max_metadata"
+        error.message = error.message.replace(error.field, said)
     else:
         named = FIELDS.get(error.field, error.field)
     error.message, error.field = error.message.replace(error.field, named), named
