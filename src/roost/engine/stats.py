@@ -70,9 +70,13 @@ def size_of(append: Append) -> int:
         return 0
     snapshot = append.snapshot
     size = 0 if snapshot is None else len(snapshot.body) + len(snapshot.artifacts)
-    entries, data = append.entries, sum(len(entry.data) for entry in append.entries)
-    if data < MUCH:
+    entries = append.entries
+    for entry in entries:
+        if len(entry.data) >= MUCH:
+            break
+    else:
         return size + len(encode(entries))
+    data = sum(len(entry.data) for entry in entries)
     bare = len(encode([entry._replace(data=b"") for entry in entries]))
     return size + bare + data + sum(_head_of(len(entry.data)) - _head_of(0) for entry in entries)
 

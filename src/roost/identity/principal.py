@@ -63,6 +63,7 @@ class Principal:
         return replace(self, tenant=tenant, tenants=(tenant,))
 
 
+@lru_cache(1024)
 def principal_name(issuer: str, subject: str) -> str:
     """Return issuer:subject, quoted so that two different principals never have one name."""
     return f"{quote(issuer, safe='')}:{subject}"
