@@ -16,6 +16,7 @@ from roost.fleet.registry import Registry
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.entries import ALONE, ATTEMPT, FEW, ORDINARY, PAST, WAITS, AttemptRecord
+from roost.protocol.errors import Unavailable
 from roost.protocol.types import TaskState
 from tests.agents.programs import MortalStore, abandon, request
 from tests.engine.shared import SharedStore
@@ -131,6 +132,34 @@ async def test_a_killer_that_takes_longer_than_its_window_is_found_as_well():
     await crowd.until_failed("kill")
     assert crowd.deaths <= 10
     await crowd.end(*innocent)
+
+
+async def test_a_killer_is_found_on_a_host_where_others_begin_all_the_time():
+    crowd = Crowd()
+    crowd.delay_s = 0.25
+    await crowd.start()
+    innocent = [f"innocent {number}" for number in range(5)]
+    await crowd.send("kill", *innocent)
+    began: list[str] = []
+
+    async def send_more() -> None:
+        while True:
+            name = f"new {len(began)}"
+            try:
+                await crowd.send(name)
+            except Unavailable:  # the host has just died, or is about to
+                await asyncio.sleep(0.01)
+                continue
+            began.append(name)
+            if len(began) == 60:
+                return
+            await asyncio.sleep(0.05)
+
+    sending = asyncio.create_task(send_more())
+    await crowd.until_failed("kill")
+    assert crowd.deaths <= 16
+    sending.cancel()
+    await crowd.end(*innocent, *began)
 
 
 async def test_two_killers_are_both_found():
