@@ -68,7 +68,7 @@ class SharedStore(MemoryStore):
         adopted = [adopted_from(row.new.id, row.head.fence + 1, row.head.worker, tasks) for row in found[:limit]]
         for row in found[:limit]:
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
-        return adopted
+        return self.lost_tasks.remember(adopted)
 
     async def adopt_task(self, worker: str, task_id: str) -> int | None:
         if task_id not in self.rows or self.alive(self.rows[task_id].head.worker):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from roost import Agent
+from roost.engine.bodies import LARGE, BodyReader
 from roost.engine.committer import GROUP_ENTRIES, GROUPS_AT_ONCE
 from roost.engine.store_types import Append, StaleFence
 from roost.identity.principal import LOCAL
@@ -116,6 +117,27 @@ async def test_a_new_task_that_cannot_be_committed_is_refused_as_unavailable_and
         assert (store.rows, engine.lives.by_id, engine.runner.runs) == ({}, {}, {})
         store.failing = False
         assert text_of(await send(host, "go")) == "said"
+
+
+async def test_a_large_body_that_was_read_while_the_store_failed_is_not_shared_afterwards():
+    steered, store = Steered(), GateStore()
+    async with serving(steered.agent, store=store) as (host, engine):
+        task = await send(host, "go", wait=False)
+        steered.words.put_nowait("x" * 2 * LARGE)
+        await until(lambda: "x" in text_of_stored(store, task.id))
+        store.failing = True
+        steered.words.put_nowait("later")
+        await until(lambda: store.failed)
+        await until(lambda: engine.lives.by_id[task.id].is_delayed)
+        early, late = (BodyReader(engine.bodies, "me", asyncio.Event().wait) for _ in range(2))
+        body = await engine.get(LOCAL, "steered", GetTaskRequest(id=task.id), reader=early)
+        assert b"later" not in body
+        store.failing = False
+        await until(lambda: "later" in text_of_stored(store, task.id))
+        assert b"later" in await engine.get(LOCAL, "steered", GetTaskRequest(id=task.id), reader=late)
+        early.release()
+        late.release()
+        steered.words.put_nowait(None)
 
 
 async def test_a_running_task_is_tried_again_and_finishes_when_the_store_is_back(caplog):

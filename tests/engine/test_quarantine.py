@@ -16,6 +16,7 @@ from roost.fleet.registry import Registry
 from roost.identity.principal import LOCAL
 from roost.protocol.codec import decoder
 from roost.protocol.entries import ALONE, ATTEMPT, FEW, ORDINARY, PAST, WAITS, AttemptRecord
+from roost.protocol.errors import Unavailable
 from roost.protocol.types import TaskState
 from tests.agents.programs import MortalStore, abandon, request
 from tests.engine.shared import SharedStore
@@ -133,6 +134,34 @@ async def test_a_killer_that_takes_longer_than_its_window_is_found_as_well():
     await crowd.end(*innocent)
 
 
+async def test_a_killer_is_found_on_a_host_where_others_begin_all_the_time():
+    crowd = Crowd()
+    crowd.delay_s = 0.25
+    await crowd.start()
+    innocent = [f"innocent {number}" for number in range(5)]
+    await crowd.send("kill", *innocent)
+    began: list[str] = []
+
+    async def send_more() -> None:
+        while True:
+            name = f"new {len(began)}"
+            try:
+                await crowd.send(name)
+            except Unavailable:  # the host has just died, or is about to
+                await asyncio.sleep(0.01)
+                continue
+            began.append(name)
+            if len(began) == 60:
+                return
+            await asyncio.sleep(0.05)
+
+    sending = asyncio.create_task(send_more())
+    await crowd.until_failed("kill")
+    assert crowd.deaths <= 16
+    sending.cancel()
+    await crowd.end(*innocent, *began)
+
+
 async def test_two_killers_are_both_found():
     crowd = Crowd()
     await crowd.start()
@@ -198,6 +227,91 @@ async def test_other_tasks_wait_a_moment_while_one_is_tried_alone(monkeypatch: p
     await crowd.engine.close()
 
 
+async def test_nothing_begins_from_the_start_until_a_task_is_tried_alone(monkeypatch: pytest.MonkeyPatch):
+    crowd = Crowd()
+    await crowd.start()
+    await crowd.send("slow", "other")
+    for _ in range(7):
+        await until(lambda: len(crowd.called) == 2)
+        crowd.called.clear()
+        monkeypatch.setattr(recovery, "BACKOFF_S", (0.0, 0.0, 0.5))
+        await crowd.restart()
+        crowd.armed.set()
+        assert crowd.engine is not None
+        await crowd.engine.recovered.wait()
+        if crowd.engine.recovery.quarantine.closed is not None:
+            await crowd.send("kill")
+            await until(lambda: crowd.called or crowd.killed.is_set())
+            assert "kill" not in crowd.called
+            crowd.called.clear()
+            break
+    else:
+        pytest.fail("nothing was tried alone")
+    await crowd.until_failed("kill")
+    await crowd.end("slow", "other")
+
+
+async def test_a_new_run_that_begins_during_a_long_trial_is_on_record_as_company(monkeypatch: pytest.MonkeyPatch):
+    crowd = Crowd()
+    await crowd.start()
+    await crowd.send("slow")
+    await until(lambda: crowd.called["slow"])
+    assert crowd.engine is not None
+    [(_, run)] = crowd.engine.runner.runs.values()
+    tried = crowd.engine.recovery.quarantine
+    late = [blame.Loss("w1", 9, PAST)] * 4 + [blame.Loss("w2", 9, FEW)]
+    tried.suspect(run, blame.Suspicion(late))
+    assert tried.closed is not None
+    await tried.enter(run)
+    await crowd.send("new")
+    await until(lambda: crowd.called["new"])
+    assert _attempts(crowd, run.task_id)[-1] == (ALONE, 1)
+    assert tried.closed is None
+    await crowd.end("slow", "new")
+
+
+async def test_a_run_that_waits_for_the_quarantine_is_left_to_the_next_host_when_this_one_drains():
+    crowd = Crowd()
+    await crowd.start()
+    await crowd.send("first")
+    await until(lambda: crowd.called["first"])
+    assert crowd.engine is not None
+    engine = crowd.engine
+    [(_, first)] = engine.runner.runs.values()
+    engine.recovery.quarantine.suspect(first, blame.Suspicion([blame.Loss(f"w{at}", 9, FEW) for at in range(2)]))
+    await crowd.send("waits")
+    await until(lambda: engine.runner.entering)
+    closing = asyncio.create_task(engine.close(60.0))
+    await until(lambda: engine.runner.draining)
+    engine.recovery.quarantine.leave(first)
+    await until(lambda: not engine.runner.entering)
+    crowd.gate.set()
+    await closing
+    assert crowd.called["waits"] == 0
+
+
+async def test_a_drain_does_not_wait_for_runs_that_the_quarantine_keeps_out():
+    crowd = Crowd()
+    await crowd.start()
+    await crowd.send("first")
+    await until(lambda: crowd.called["first"])
+    assert crowd.engine is not None
+    [(_, first)] = crowd.engine.runner.runs.values()
+    crowd.engine.recovery.quarantine.suspect(first, blame.Suspicion([blame.Loss(f"w{at}", 9, FEW) for at in range(2)]))
+    await crowd.send("waits")
+    await until(lambda: len(crowd.engine.runner.entering) == 1)
+    crowd.gate.set()
+    await asyncio.wait_for(crowd.engine.runner.finish(600.0), 60)
+    assert crowd.called["waits"] == 0
+    await crowd.engine.close()
+
+
+def _attempts(crowd: Crowd, task_id: str) -> list[tuple[str, int]]:
+    entries = crowd.store.rows[task_id].entries
+    records = [decoder(AttemptRecord)(entry.data) for entry in entries if entry.kind == ATTEMPT]
+    return [(record.manner, record.company) for record in records]
+
+
 async def test_a_journal_of_the_release_before_is_judged_as_that_release_did():
     records = [AttemptRecord(number, "old worker") for number in (1, 2, 3)]
     assert decoder(AttemptRecord)(b'{"number":1,"worker":"old worker"}') == records[0]
@@ -215,7 +329,11 @@ def test_only_deaths_in_which_the_task_ran_alone_are_blamed_on_it():
     assert not suspicion(*[(2, FEW)] * 9).guilty
     assert not suspicion(*[(1, WAITS)] * 9).suspect
     assert not suspicion(*[(7, ALONE)] * 4).without(["w2"]).guilty
+    in_company = [blame.Loss(f"w{at}", 7, ALONE, company=1) for at in range(9)]
+    assert not blame.Suspicion(in_company).guilty
+    assert blame.Suspicion(in_company).accompanied
     assert suspicion((5, ORDINARY), (5, PAST), (5, PAST)).window_s == pytest.approx(blame.WINDOW_S * 4)
+    assert suspicion(*[(5, PAST)] * 30).window_s == pytest.approx(blame.WINDOW_S * 32)
 
 
 async def test_a_verdict_waits_for_hosts_that_may_come_back(monkeypatch: pytest.MonkeyPatch):

@@ -320,6 +320,13 @@ async def test_an_adoption_makes_its_worker_the_writer_and_outdates_the_one_befo
     await commit(store, addition("t", entry(2), fence=2))
 
 
+async def test_an_adoption_tells_how_many_tasks_the_lost_worker_had_before_the_first(store: Store) -> None:
+    await alive(store, "me")
+    await commit(store, *(creation(str(number), created=number, worker="gone") for number in range(3)))
+    found = [*await store.adopt("me", ["agent"], 2), *await store.adopt("me", ["agent"], 2)]
+    assert [(task.task_id, task.lost, task.tasks) for task in found] == [(str(n), "gone", 3) for n in range(3)]
+
+
 async def test_active_tasks_of_these_agents_whose_worker_is_gone_are_adopted_oldest_first(store: Store) -> None:
     def of(agent: str) -> Scope:
         return SCOPE._replace(agent=agent)
@@ -339,7 +346,7 @@ async def test_active_tasks_of_these_agents_whose_worker_is_gone_are_adopted_old
     )
     assert await store.adopt("me", [], 100) == []
     assert await store.adopt("me", ["a", "b"], 2) == [("1", 2, False, "gone", 4), ("2", 2, True, "", 0)]
-    rest = [("3", "gone", 3), ("4a", "gone too", 2), ("4b", "gone too", 2), ("5", "gone", 3)]
+    rest = [("3", "gone", 4), ("4a", "gone too", 2), ("4b", "gone too", 2), ("5", "gone", 4)]
     rest = [(task_id, 2, False, lost, tasks) for task_id, lost, tasks in rest]
     assert await store.adopt("me", ["a", "b"], 100) == rest
     assert await store.adopt("me", ["a", "b"], 100) == []

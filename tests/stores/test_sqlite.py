@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import resource
 import shutil
@@ -19,6 +20,7 @@ import pytest
 
 from roost.engine.store_types import Scope, StoreUnavailable
 from roost.protocol.types import TaskState
+from roost.stores import sqlite_backup
 from roost.stores import sqlite_pushes as pushes
 from roost.stores import sqlite_records as records
 from roost.stores import sqlite_tasks as tasks
@@ -59,6 +61,16 @@ def test_a_second_process_on_the_same_folder_is_refused_with_a_clear_message(
     assert second.returncode == 1
     assert f"{tmp_path} is in use by another roost process" in second.stderr
     assert "--data" in second.stderr
+
+
+async def test_a_folder_whose_name_is_not_utf_8_is_opened_and_copied(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9 %41?")
+    store = SQLiteStore(folder)
+    assert await store.commit([creation("t")]) == [None]
+    await store.close()
+    assert (folder / "journal.db").exists()
+    with closing(sqlite_backup._read_only(folder / "journal.db")) as connection:
+        assert connection.execute("SELECT id FROM tasks").fetchall() == [("t",)]
 
 
 async def test_a_second_store_in_the_same_process_is_refused_too(store: SQLiteStore, tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ class Engine:
         live = self.lives.get(request.id)
         if live is not None and self.lives.is_current(live) and shows(live.new, live.hidden, principal, agent):
             if most is not None and live.fold.size > most:
-                return Measured(live.fold.size, (request.id, live.fold.version))
+                return Measured(live.fold.size, (request.id, live.version))
             return await self.lives.look(live, look)
         stored = await self.lives.stored(principal, agent, request.id, most)
         if stored.head.state in SETTLED:
@@ -337,7 +337,7 @@ class Engine:
             raise TaskNotFound(metadata={"taskId": request.id})
         try:
             if most is not None and live.fold.size > most:
-                return Measured(live.fold.size, (request.id, live.fold.version))
+                return Measured(live.fold.size, (request.id, live.version))
             return await self.lives.look(live, look)
         finally:
             self.lives.unhold(live)

@@ -107,6 +107,8 @@ class LiveTask:
     """The seq of the last committed wire entry."""
     is_delayed = False
     """The append that is being committed was refused before."""
+    version_before = NO_CHAIN
+    """The version of the fold without the append that is being committed."""
     draining = False
     """Streams end after what is committed."""
     # What the next append carries beside its entries.
@@ -366,6 +368,7 @@ class LiveTask:
         """Return everything written so far as one append. The fold now includes it."""
         entries, events = self.entries, self.events
         self.entries, self.events = [], []
+        self.version_before = self.fold.version
         states = self.flying_states = self.fold.apply(entries, events, self.size)
         self.flying_bytes, self.size = self.size, 0
         self.phase = COMMITTING
@@ -445,6 +448,11 @@ class LiveTask:
         self.state = _state(head, self.task)
         if self.ring:
             self._show(entries, states)
+
+    @property
+    def version(self) -> bytes:
+        """The version of the fold that is on disk: a reader never gets an older one."""
+        return self.version_before if self.committing else self.fold.version
 
     @property
     def position(self) -> Position:

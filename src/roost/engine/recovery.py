@@ -133,14 +133,11 @@ class Recovery:
                 self.adopted.setdefault(task.task_id, task)
 
     async def _recover(self) -> None:
-        tasks: dict[str, int] = {}  # of each lost worker, before any of them was adopted
         while not self.draining.is_set() and self.worker.has_lease:
             agents = list(self.agents)
             if agents:
                 found = await self.store.adopt(self.worker.name, agents, ORPHANS)
-                for task in found:
-                    most = tasks[task.lost] = max(task.tasks, tasks.get(task.lost, 0))
-                    self.adopted[task.task_id] = task._replace(tasks=most)
+                self.adopted |= {task.task_id: task for task in found}
             if not self.adopted:
                 return
             gate = asyncio.Semaphore(AT_ONCE)

@@ -69,6 +69,8 @@ class Runner:
         """The slots that runs hold in the quotas of their principal, tenant and agent."""
         self.stopping: set[asyncio.Task[None]] = set()
         """Keeps the asyncio tasks that cancel runs from being collected."""
+        self.entering: set[Run] = set()
+        """Runs that have a place in their queue, but may have to wait for the quarantine."""
         self.draining = False
         """No run begins any more."""
         self.closing = False
@@ -183,7 +185,7 @@ class Runner:
     async def finish(self, grace_s: float) -> None:
         """Begin no more runs, and give those that run the time to end."""
         self.draining = True
-        tasks = [run.task for _, run in self.runs.values() if run.task is not None]
+        tasks = [run.task for _, run in self.runs.values() if run.task is not None and run not in self.entering]
         if tasks and grace_s > 0:
             await asyncio.wait(tasks, timeout=grace_s)
 
@@ -225,11 +227,10 @@ class Runner:
     async def _serve(self, queue: AgentQueue, run: Run) -> None:
         watch = None
         try:
-            if not self.quarantine.idle:
-                suspicion = await self.quarantine.enter(run)
-                if suspicion is not None:
-                    self._give_up(run, suspicion)
-                    return
+            if self.quarantine.idle:
+                self.quarantine.begin(run)
+            elif not await self._enter(run):
+                return
             watch = self._watch(run)
             if not run.hosted.profile.resume:
                 await self._record_attempt(run.live)
@@ -252,6 +253,21 @@ class Runner:
             run.close()
             queue.ended(run)
             self._release(run)
+
+    async def _enter(self, run: Run) -> bool:
+        """Wait for the quarantine; False if the agent is not called then."""
+        self.entering.add(run)
+        try:
+            suspicion = await self.quarantine.enter(run)
+        finally:
+            self.entering.discard(run)
+        if suspicion is not None:
+            self._give_up(run, suspicion)
+            return False
+        if self.draining:
+            run.live.release()  # to the next host
+            return False
+        return True
 
     async def _record_attempt(self, live: LiveTask) -> None:
         """Record that the agent is called, so that it is not called again for the same message after a crash."""

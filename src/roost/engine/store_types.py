@@ -147,7 +147,26 @@ class Adopted(NamedTuple):
     lost: str = ""
     """The worker whose lease had ended. It may be alive. Empty if the task was handed over, or if it is not known."""
     tasks: int = 0
-    """The active tasks that named that worker, this one included."""
+    """The active tasks that named that worker before any of them was adopted, this one included."""
+
+
+MOST_LOST = 1000
+"""Lost workers that are remembered."""
+
+
+class LostTasks:
+    """Remembers how many tasks each lost worker had before the first of them was adopted: later ones are fewer."""
+
+    def __init__(self) -> None:
+        self.most: dict[str, int] = {}
+
+    def remember(self, found: list[Adopted]) -> list[Adopted]:
+        for task in found:
+            self.most[task.lost] = max(task.tasks, self.most.pop(task.lost, 0))
+        adopted = [task._replace(tasks=self.most[task.lost]) for task in found]
+        for lost in list(self.most)[:-MOST_LOST]:
+            del self.most[lost]
+        return adopted
 
 
 def adopted_from(task_id: str, fence: int, worker: str | None, tasks: Mapping[str, int]) -> Adopted:

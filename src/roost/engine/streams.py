@@ -44,7 +44,7 @@ class Streams:
                 begin = partial(self._subscribe, live, last_event_id, view, reader)
                 return await (self.counted(principal, tenant, agent, begin) if counted else begin())
             find = partial(self.lives.find, principal, agent, task_id)
-            size, version = live.fold.size, live.fold.version
+            size, version = live.fold.size, live.version
         finally:
             self.lives.unhold(live)
         del live  # it is as large as its task, and may have to wait for long

@@ -85,6 +85,8 @@ class AttemptRecord(Struct, omit_defaults=True):
     """The worker that was lost; empty if this entry only says how the task is run."""
     tasks: int = 1
     """The active tasks that the lost worker had."""
+    company: int = 0
+    """Other runs that had begun shortly before this one entered alone, or began while it was tried."""
 
 
 def link(chain: bytes, seq: int, sub: int, kind: str, data: bytes, time: int, ordinal: int) -> bytes:

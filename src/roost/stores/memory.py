@@ -16,6 +16,7 @@ from roost.engine.store_types import (
     CursorMove,
     DeadLetter,
     ListQuery,
+    LostTasks,
     NewTask,
     Party,
     Position,
@@ -72,6 +73,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         self.kept: dict[tuple[Party, str], StoredUsage] = {}
         self.to_cancel: set[str] = set()
         self.survived: set[str] = set()
+        self.lost_tasks = LostTasks()
         self.served: dict[str, int] = {}
         """When each agent was served last, in milliseconds."""
 
@@ -204,7 +206,7 @@ class MemoryStore(MemoryIdentities, MemoryCheckpoints):
         adopted = [adopted_from(row.new.id, row.head.fence + 1, row.head.worker, tasks) for row in found[:limit]]
         for row in found[:limit]:
             row.head = row.head._replace(worker=worker, fence=row.head.fence + 1)
-        return adopted
+        return self.lost_tasks.remember(adopted)
 
     async def adopt_task(self, worker: str, task_id: str) -> int | None:
         if not self._active(task_id) or self.rows[task_id].head.worker == worker:

@@ -71,13 +71,22 @@ ADOPT = f"""
         SELECT l.worker, (SELECT count(*) FROM tasks o WHERE o.place = {ACTIVE} AND coalesce(o.worker, '') = l.worker)
             AS tasks
         FROM (SELECT DISTINCT worker FROM left_alone WHERE worker IS NOT NULL) l
+    ), most AS (
+        -- The number before the first adoption. Hosts that adopt tasks of one worker do this one after another.
+        INSERT INTO workers AS w (id, expires, tasks)
+        SELECT worker, now_ms() - 1, tasks
+        FROM had
+        ORDER BY worker
+        ON CONFLICT (id) DO UPDATE
+        SET tasks = greatest(w.tasks, EXCLUDED.tasks)
+        RETURNING w.id, w.tasks
     )
     UPDATE tasks t
     SET worker = $1, fence = t.fence + 1
     FROM left_alone
-    LEFT JOIN had ON had.worker = left_alone.worker
+    LEFT JOIN most ON most.id = left_alone.worker
     WHERE t.id = left_alone.id
-    RETURNING t.created, t.id, t.fence, left_alone.worker, had.tasks
+    RETURNING t.created, t.id, t.fence, left_alone.worker, most.tasks
 """
 ADOPT_TASK = f"""
     UPDATE tasks t

@@ -238,6 +238,8 @@ SURVIVORS = (
         worker text COLLATE "C" PRIMARY KEY, -- its lease ended, but not its process
         time_ms bigint NOT NULL
     )""",
+    # the most active tasks of a worker whose lease ended, before any of them was adopted
+    "ALTER TABLE workers ADD COLUMN tasks bigint NOT NULL DEFAULT 0",
 )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from roost.engine.checkpoints import Checkpoint, Leaf, Seal, is_due
 from roost.engine.stats import summed
-from roost.engine.store_types import Append, Refusal, Reserved, UsageDelta
+from roost.engine.store_types import Adopted, Append, LostTasks, Refusal, Reserved, UsageDelta
 from roost.stores import sqlite_checkpoints as checkpoints
 from roost.stores import sqlite_identities as identities
 from roost.stores import sqlite_pushes as pushes
@@ -190,6 +190,7 @@ class SQLiteStore(SQLiteAdminStore):
             raise
         self.ledger = Ledger(self.readers, self.writer, reserved)
         self.to_cancel: set[str] = set()
+        self.lost_tasks = LostTasks()
         self.survived: set[str] = set()
         """Names of this process. Leases do not end here, and every worker of an earlier process is dead."""
 
@@ -207,9 +208,11 @@ class SQLiteStore(SQLiteAdminStore):
     # Leases: the lock on the file is the only one
 
     leave = writes(tasks.leave)
-    adopt = writes(tasks.adopt)
     adopt_task = writes(tasks.adopt_task)
     mine = reads(tasks.mine)
+
+    async def adopt(self, worker: str, agents: Sequence[str], limit: int) -> list[Adopted]:
+        return self.lost_tasks.remember(await self.writer.do(tasks.adopt, worker, agents, limit))
 
     async def renew(self, worker: str, ttl_s: float) -> bool:
         return True

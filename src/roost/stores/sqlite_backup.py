@@ -131,7 +131,7 @@ def _empty_log(journal: Path) -> None:
 
 
 def _read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
-    url = f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
+    url = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro{'&immutable=1' if immutable else ''}"
     return sqlite3.connect(url, uri=True, isolation_level=None)
 
 

@@ -210,7 +210,7 @@ class SQLiteWriter:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a file that exists: SQLite must not make a new journal in place of one that was deleted."""
-    url = f"file:{quote(str(path))}?mode=rw"
+    url = f"file:{quote(os.fsencode(path))}?mode=rw"
     connection = sqlite3.connect(
         url, uri=True, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=256
     )
