@@ -178,7 +178,8 @@ async def main(descriptor: int) -> None:
         turn.stop()
         current.cancel()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop)
     answers = asyncio.create_task(turn.receive_answers())
     last = pack("end")
     try:
@@ -191,6 +192,8 @@ async def main(descriptor: int) -> None:
         last = pack("error", traceback.format_exc())
     finally:
         answers.cancel()
+        loop.remove_signal_handler(signal.SIGTERM)  # it comes after the last frame too, when the loop is closed
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(ConnectionError):  # the host may have gone
         writer.write(last)
         writer.close()

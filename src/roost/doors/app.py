@@ -112,7 +112,8 @@ class App:
                 raise
             await respond(request, _error(door, request, known(error, request)))
         finally:
-            request.let_go()
+            if request.held is not None:
+                request.let_go()
             if request.reader is not None:
                 request.reader.release()
             self._count(request)

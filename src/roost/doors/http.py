@@ -80,7 +80,7 @@ class Place(NamedTuple):
 class Connection(RequestHead):
     """The common part of HTTP requests and WebSocket connections."""
 
-    __slots__ = ("path", "place", "receive", "response_headers", "scope", "send", "status")
+    __slots__ = ("held", "path", "place", "receive", "response_headers", "scope", "send", "status")
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, path: str, place: Place, common: Headers, method: str
@@ -96,6 +96,8 @@ class Connection(RequestHead):
         """Headers that every response to this request carries, errors included."""
         self.status = 0
         """The status of the response. Once it is set, no error can be sent any more."""
+        self.held: Callable[[], None] | None = None
+        """Gives back the room that a large body takes. Only RequestReader writes this."""
 
     async def left(self) -> None:
         while (await self.receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
@@ -118,14 +120,7 @@ class Connection(RequestHead):
 class Request(Connection):
     """An HTTP request."""
 
-    __slots__ = ("held",)
-
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, path: str, place: Place, common: Headers, method: str
-    ) -> None:
-        super().__init__(scope, receive, send, path, place, common, method)
-        self.held: Callable[[], None] | None = None
-        """Gives back the room that the body takes. Only RequestReader writes this."""
+    __slots__ = ()
 
     def let_go(self) -> None:
         """Give back the room for the body, which has been decoded."""

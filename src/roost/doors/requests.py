@@ -7,7 +7,7 @@ in a worker process, one per caller at a time; what comes back is not taken apar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -29,6 +29,8 @@ T = TypeVar("T", bound=Wire)
 LARGE_BODIES = 16
 """Bodies of the largest size that the host reads at the same time. A caller may use a share of that."""
 
+SHORT = 5
+"""Digits of the length of a body that may be large."""
 LOOK_S = 2.0
 """Seconds between two looks at bodies that arrive while others wait for room."""
 SLOWEST = 16 * 1024
@@ -75,8 +77,14 @@ class RequestReader:
         self.arriving: set[ArrivingBody] = set()
         self.timer: asyncio.TimerHandle | None = None
 
-    async def body(self, request: Request, principal: Principal) -> bytes:
+    def body(self, request: Request, principal: Principal) -> Awaitable[bytes]:
         """Read the body of a request. A large one is read when there is room for it, until `request.let_go`."""
+        length = request.headers.get(b"content-length")
+        if length is not None and len(length) < SHORT:
+            return request.body(self.most)
+        return self._large_body(request, principal)
+
+    async def _large_body(self, request: Request, principal: Principal) -> bytes:
         arriving: ArrivingBody | None = None
 
         async def room(arrived: int, expected: int) -> None:
@@ -131,6 +139,10 @@ class RequestReader:
             yield
         finally:
             self.budget.give_back(principal.name, size)
+
+    def light(self, kind: type[T], body: bytes) -> T | None:
+        """Decode a request of A2A 1.0 in JSON; None if that belongs in a worker process."""
+        return decode(kind, body, self.json) if is_light(body) else None
 
     async def decode(self, principal: Principal, kind: type[T], body: bytes) -> T:
         """Decode a request of A2A 1.0 in JSON."""

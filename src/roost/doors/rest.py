@@ -28,7 +28,12 @@ Handler = Callable[[Call, Request, dict[str, str]], Awaitable[None]]
 async def serve_operation(operation: Operation, call: Call, request: Request, path: dict[str, str]) -> None:
     """Decode the parameters from body, query and path, and carry the operation out."""
     if request.method == "POST":
-        params = await params_of(operation, call, await read_body(call, request), path)
+        body = await read_body(call, request)
+        params = None
+        if operation.request is SendMessageRequest:
+            params = call.context.requests.light(SendMessageRequest, body)
+        if params is None:
+            params = await params_of(operation, call, body, path)
         request.let_go()
     else:
         params = convert(operation.request, {**request.query, **path}, strict=False)

@@ -25,20 +25,13 @@ class Sending:
 
     async def send(self, incoming: Incoming, view: ReaderView | None, reader: BodyReader | None) -> SendResult:
         """Accept the message, and return its task when it has ended or asks; or at once, if the client wants that."""
-        result = await self._send(incoming, view)
-        if reader is None or not result.is_large:
-            return result
-        results = [result]
-        del result
-        return await within_budget(self.store, results, reader, view)
-
-    async def _send(self, incoming: Incoming, view: ReaderView | None) -> SendResult:
         configuration = incoming.request.configuration
         waiting = ResultWaiter(self.lives)
         try:
             await self.intake.accept(incoming, waiting)
         except Repeated as repeated:
-            return (await self.repeats.send(repeated.reserved, incoming.request)).shown(view)
+            repeat = [(await self.repeats.send(repeated.reserved, incoming.request)).shown(view)]
+            return await within_budget(self.store, repeat, reader, view)
         run, live = waiting.run, waiting.run.live
         accepted = live.shown_seq
         history = None if configuration is None else configuration.history_length
@@ -50,17 +43,24 @@ class Sending:
                     return SendResult(None, reply)
             if waiting.over or at_once:
                 body, seq = await self.lives.look(live, lambda task, seq: (task_bytes(task, history), seq))
-                return SendResult(body, None, False, AsOf(live.new, seq, history)).shown(view)
-            body = await waiting.settled
-            place = AsOf(live.new, live.shown_seq, history)
-            result = SendResult(body if history is None else trim_task(body, history), None, False, place)
-            return result if view is None else result.shown(view)
+                found = [SendResult(body, None, False, AsOf(live.new, seq, history)).shown(view)]
+            else:
+                body = await waiting.settled
+                place = AsOf(live.new, live.shown_seq, history)
+                found = [SendResult(body if history is None else trim_task(body, history), None, False, place)]
+                if view is not None:
+                    found = [found[0].shown(view)]
         except Moved:
             if not self.store.shared:
                 raise
-            return (await self._elsewhere(live.new.id, accepted, history, at_once)).shown(view)
+            found = [(await self._elsewhere(live.new.id, accepted, history, at_once)).shown(view)]
+            body = b""
         finally:
             waiting.detach()
+        if not found[0].is_large:
+            return found[0]
+        del body, waiting, run, live  # they are as large, and there may be no room for long
+        return await within_budget(self.store, found, reader, view)
 
     async def _elsewhere(self, task_id: str, accepted: int, history: int | None, at_once: bool) -> SendResult:
         """Return the task as accepted, or as it ends or asks, after another host took it over."""

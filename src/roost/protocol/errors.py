@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 DOMAIN = "a2a-protocol.org"
 HOST_DOMAIN = "roost"
-LONGEST_METADATA = 1024
+LONGEST_METADATA = 4096
 """Characters of a value in an error's metadata, such as an id that the client has sent."""
 
 

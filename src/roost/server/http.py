@@ -233,7 +233,7 @@ class HTTPProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = [*self.headers]  # the parser appends trailers to its list, and they are not headers
         self.reading, self.since, self.arrived = BODY, None, 0
-        if not self._awaits_rest(headers):
+        if (b"content-length" in headers or b"transfer-encoding" in headers) and not self._awaits_rest(headers):
             self.cycle.default_headers = [*self.cycle.default_headers, CLOSE]  # unless it arrives before the answer
 
     def on_body(self, body: bytes) -> None:
@@ -252,7 +252,9 @@ class HTTPProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         HttpToolsProtocol.on_response_complete(self)
-        if self.reading == BODY and not self.refused and self.cycle.response_complete:
+        if self.reading != BODY:
+            return
+        if not self.refused and self.cycle.response_complete:
             self._await_rest()
 
     def _check_repeated(self) -> None:
