@@ -62,10 +62,25 @@ class Crowd:
 
         return agent
 
+    def fatal(self) -> Agent:
+        """An agent that kills its host, and is not called again."""
+        agent = Agent("fatal", on_crash="fail")
+
+        @agent.on_message
+        async def kill(task):
+            await asyncio.sleep(self.delay_s)
+            self.store.live_for(0)
+            self.killed.set()
+            await asyncio.Event().wait()
+
+        return agent
+
     async def start(self) -> Engine:
         self.killed.clear()
         self.store.live_for(None)
-        self.engine = Engine(self.store, Registry([self.agent().hosted()]), f"worker {self.deaths}")
+        self.engine = Engine(
+            self.store, Registry([self.agent().hosted(), self.fatal().hosted()]), f"worker {self.deaths}"
+        )
         await self.engine.start()
         return self.engine
 
@@ -160,6 +175,23 @@ async def test_a_killer_is_found_on_a_host_where_others_begin_all_the_time():
     assert crowd.deaths <= 16
     sending.cancel()
     await crowd.end(*innocent, *began)
+
+
+async def test_a_task_that_is_tried_alone_is_not_failed_for_others_that_were_sent_before_its_trial(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(recovery, "BACKOFF_S", (0.0, 0.0, 0.2))
+    crowd = Crowd()
+    crowd.delay_s = 0.45  # later than its own window, and in the trial unless nothing begins before that
+    await crowd.start()
+    await crowd.send("slow", "other")
+    for _ in range(10):
+        assert crowd.engine is not None
+        await crowd.engine.recovered.wait()
+        await crowd.engine.send(LOCAL, "fatal", request("now", wait=False))
+        await asyncio.wait_for(crowd.killed.wait(), 60)
+        await crowd.restart()
+    await crowd.end("slow", "other")
 
 
 async def test_two_killers_are_both_found():
