@@ -16,18 +16,18 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from roost.engine import listing
+from roost.engine import listing, reading
 from roost.engine.answers import Answers
 from roost.engine.bodies import LARGE, Bodies, BodyReader, Made
 from roost.engine.cancellation import Cancellation
 from roost.engine.committer import Committer
-from roost.engine.extension import Extensions, ReaderView
+from roost.engine.extension import Extensions
 from roost.engine.hosted import Agents
 from roost.engine.intake import Intake
 from roost.engine.leases import Lease, Worker
 from roost.engine.limits import MessageLimits
 from roost.engine.live import LiveTask
-from roost.engine.live_tasks import LiveTasks, shows
+from roost.engine.live_tasks import LiveTasks
 from roost.engine.ports import Store, Wakes
 from roost.engine.probe import StoreProbe
 from roost.engine.push import Pusher
@@ -44,18 +44,15 @@ from roost.engine.sending import Sending
 from roost.engine.stats import Stats
 from roost.engine.store_types import NewTask, Reserved, Scope, Stored
 from roost.engine.streams import Streams
-from roost.engine.views import snapshot_bytes, task_bytes
 from roost.identity.principal import Principal
 from roost.identity.quotas import Meter, Quotas
 from roost.protocol.errors import Moved, TaskNotCancelable, TaskNotFound, Unavailable, UnsupportedOperation
-from roost.protocol.states import SETTLED
 from roost.protocol.types import (
     CancelTaskRequest,
     GetTaskRequest,
     ListTasksRequest,
     SendMessageRequest,
     SubscribeToTaskRequest,
-    Task,
     TaskState,
 )
 
@@ -63,13 +60,6 @@ log = logging.getLogger("roost.engine")
 
 LEAVE_S = 5.0
 """Seconds for the last calls to the store."""
-
-
-class Measured(NamedTuple):
-    """The size of a task in bytes, and a key that changes with the task."""
-
-    size: int
-    version: tuple[object, ...]
 
 
 class StoreFigures(NamedTuple):
@@ -288,59 +278,7 @@ class Engine:
         activated: Sequence[str] = (),
         reader: BodyReader | None = None,
     ) -> bytes:
-        view = self.extensions.view(activated)
-        if reader is None:
-            return await self._get(principal, agent, request, view)
-        measured = await self._get_small(principal, agent, request, view)
-        if isinstance(measured, bytes):
-            return measured
-
-        async def make() -> Made:
-            return Made(await self._get(principal, agent, request, view))
-
-        key = ("task", request.history_length, *measured.version, *(() if view is None else view.uris))
-        return (await reader.read(measured.size, key, make)).data
-
-    async def _get(self, principal: Principal, agent: str, request: GetTaskRequest, view: ReaderView | None) -> bytes:
-        body = await self._get_small(principal, agent, request, view, most=None)
-        assert isinstance(body, bytes)
-        return body
-
-    async def _get_small(
-        self,
-        principal: Principal,
-        agent: str,
-        request: GetTaskRequest,
-        view: ReaderView | None,
-        most: int | None = LARGE,
-    ) -> bytes | Measured:
-        """Return the task if it has at most `most` bytes; otherwise only how large it is."""
-
-        def look(task: Task, _: int) -> bytes:
-            body = task_bytes(task, request.history_length)
-            return body if view is None else view.task(body)
-
-        live = self.lives.get(request.id)
-        if live is not None and self.lives.is_current(live) and shows(live.new, live.hidden, principal, agent):
-            if most is not None and live.fold.size > most:
-                return Measured(live.fold.size, (request.id, live.version))
-            return await self.lives.look(live, look)
-        stored = await self.lives.stored(principal, agent, request.id, most)
-        if stored.head.state in SETTLED:
-            if stored.withheld is not None:
-                return Measured(stored.withheld.size, (request.id, *stored.withheld))
-            if stored.snapshot is not None:
-                body = snapshot_bytes(stored.snapshot, request.history_length)
-                return body if view is None else view.task(body)
-        live = await self.lives.load(request.id)
-        if live is None:
-            raise TaskNotFound(metadata={"taskId": request.id})
-        try:
-            if most is not None and live.fold.size > most:
-                return Measured(live.fold.size, (request.id, live.version))
-            return await self.lives.look(live, look)
-        finally:
-            self.lives.unhold(live)
+        return await reading.read_task(self.lives, principal, agent, request, self.extensions.view(activated), reader)
 
     async def list_tasks(
         self,
@@ -369,7 +307,7 @@ class Engine:
             return found[0].data
 
         async def make() -> Made:
-            return Made(await self._get(principal, agent, GetTaskRequest(id=request.id), view))
+            return Made(await reading.whole(self.lives, principal, agent, GetTaskRequest(id=request.id), view))
 
         return (await reader.read(len(found[0].data), None, make, found)).data
 
