@@ -36,7 +36,7 @@ PROCESSES = 2
 """The most worker processes of a host process."""
 JOB_S = 30.0
 """Seconds that a job may take."""
-IDLE_S = 20.0
+IDLE_S = 5.0
 """Seconds after which an idle process ends."""
 KEPT_BYTES = 96 * 1024 * 1024
 """A process that has grown beyond this ends after its job, which gives the memory back."""
